@@ -4,7 +4,7 @@
 //   device_speed_cpu | device_speed_gpu [bf16|fp16|tf32|fp32] [SHARE]
 //
 // Prints the median of five timings of each operation, and by how many bytes or operations a second that is:
-// of bytes that have to be read or written once, in fp32. SHARE (1): of the rows.
+// of bytes that have to be read or written once. SHARE (1): of the rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +26,18 @@ class Bench {
  public:
   explicit Bench(std::unique_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() { return *device_; }
+
+  // As the device holds activations.
+  Numbers numbers(DType type, std::int64_t count) {
+    const DType held = device_->held_as(type);
+    float* words = floats(count);
+    if (held == DType::fp32) return words;
+    void* narrow = device_->allocate(static_cast<std::size_t>(2 * count));
+    device_->narrow(held, words, static_cast<std::uint16_t*>(narrow), static_cast<std::size_t>(count), 1,
+                    false);
+    device_->release(words);
+    return {narrow, held};
+  }
 
   float* floats(std::int64_t count) {
     auto* data = static_cast<float*>(device_->allocate(static_cast<std::size_t>(count) * sizeof(float)));
@@ -69,15 +81,18 @@ void run(Bench& bench, DType type, double share) {
   const int batch = std::max(1, static_cast<int>(8 * share));
   const std::int64_t rows = static_cast<std::int64_t>(batch) * seq;
   const std::int64_t width = 768, inner = 3072, vocabulary = 50257, padded = 50264;
-  const auto bytes = [](std::int64_t elements) { return 4.0 * static_cast<double>(elements); };
-  float* x = bench.floats(rows * inner);
-  float* y = bench.floats(rows * inner);
-  float* z = bench.floats(rows * inner);
+  const auto words = [](std::int64_t elements) { return 4.0 * static_cast<double>(elements); };
+  const auto bytes = [held = bytes_of(device.held_as(type))](std::int64_t elements) {
+    return held * static_cast<double>(elements);
+  };
+  const Numbers x = bench.numbers(type, rows * inner);
+  const Numbers y = bench.numbers(type, rows * inner);
+  const Numbers z = bench.numbers(type, rows * inner);
   float* weight = bench.floats(vocabulary * width);
   float* gradient = bench.floats(vocabulary * width);
   float* first = bench.floats(vocabulary * width);
   float* second = bench.floats(vocabulary * width);
-  float* logits = bench.floats(rows * padded);
+  const Numbers logits = bench.numbers(type, rows * padded);
   float* small = bench.floats(rows * heads * 2);
   float* more = bench.floats(rows * heads * 2);
   std::vector<std::int32_t> host(static_cast<std::size_t>(rows));
@@ -89,7 +104,7 @@ void run(Bench& bench, DType type, double share) {
   fmt::print("{}, products in {}, {} sequences of {}\n", device.name(), name_of(type), batch, seq);
 
   const auto product = [&](const std::string& name, bool ta, bool tb, std::int64_t m, std::int64_t n,
-                           std::int64_t k, const float* a, const float* b, float* c, std::int64_t ldc) {
+                           std::int64_t k, ConstNumbers a, ConstNumbers b, Numbers c, std::int64_t ldc) {
     bench.time(fmt::format("{} {}x{}x{}", name, m, n, k), bytes(m * k + k * n + m * n),
                2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
                [&, a, b, c] { device.gemm(ta, tb, m, n, k, 1, a, ta ? m : k, b, tb ? k : n, 0, c, ldc); });
@@ -146,9 +161,9 @@ void run(Bench& bench, DType type, double share) {
              [&] { device.add(x, y, static_cast<std::size_t>(rows * inner)); });
   bench.time("fill", bytes(rows * inner), 0,
              [&] { device.fill(z, static_cast<std::size_t>(rows * inner), 0); });
-  bench.time("round to bf16", bytes(2 * rows * inner), 0,
-             [&] { device.round_to(DType::bf16, x, static_cast<std::size_t>(rows * inner)); });
-  bench.time("sum of squares", bytes(vocabulary * width), 0,
+  bench.time("round to bf16", words(2 * vocabulary * width), 0,
+             [&] { device.round_to(DType::bf16, weight, static_cast<std::size_t>(vocabulary * width)); });
+  bench.time("sum of squares", words(vocabulary * width), 0,
              [&] { (void)device.sum_of_squares(gradient, static_cast<std::size_t>(vocabulary * width)); });
   bench.time("transpose", bytes(2 * rows * inner), 0, [&] { device.transpose(x, 0, y, 0, 1, rows, inner); });
   bench.time("copy_matrix", bytes(2 * rows * width), 0,
@@ -166,9 +181,10 @@ void run(Bench& bench, DType type, double share) {
              [&] { device.loss_max(logits, small, rows, vocabulary, padded); });
   bench.time("loss, sums", bytes(2 * rows * padded), 0,
              [&] { device.loss_sum(logits, small, tokens, more, rows, vocabulary, padded, 0); });
-  bench.time("loss, gradient", bytes(2 * rows * padded), 0,
-             [&] { device.loss_gradient(logits, more, tokens, 1e-3F, rows, vocabulary, padded, 0, loss); });
-  bench.time("adam", bytes(7 * vocabulary * width), 0, [&] {
+  bench.time("loss, gradient", bytes(2 * rows * padded), 0, [&] {
+    device.loss_gradient(logits, small, more, tokens, 1e-3F, rows, vocabulary, padded, 0, loss);
+  });
+  bench.time("adam", words(7 * vocabulary * width), 0, [&] {
     device.adam(weight, gradient, first, second, static_cast<std::size_t>(vocabulary * width), {1e-6F}, 3);
   });
 }

@@ -1,5 +1,5 @@
 // A communicator whose fp32 tensors travel in a two-byte type: what mixed precision sends is what the Program
-// says, though the device holds its values in fp32 words (docs/executor.md, precision).
+// says, where the device holds it in fp32 words (docs/executor.md, precision).
 #pragma once
 
 #include <memory>

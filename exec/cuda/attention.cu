@@ -1,5 +1,5 @@
-// Fused softmax attention in fp32 with an online softmax (Dao et al., arXiv 2205.14135): no score matrix in
-// memory.
+// Fused softmax attention, multiplied in fp32 with an online softmax (Dao et al., arXiv 2205.14135): no score
+// matrix in memory.
 //
 // One warp owns one query (forward, dQ) or one key (dK, dV) and walks over the other side in tiles of 32 that
 // the block shares: lane j scores element j of the tile, and lane e then accumulates columns e, e + 32, … of
@@ -19,7 +19,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kTile = 32;
 constexpr int kMaxPerLane = kMaxHeadDim / 32;
-using Operands = AttentionOperands;
 
 // The block's two padded tiles become rows [first, first + kTile) of `a(position)` and `b(position)`; rows
 // from `end` on become zero. Everyone has read the tiles before, and everyone sees the new ones after.
@@ -30,8 +29,8 @@ __device__ void load_tiles(float* tile_a, float* tile_b, int first, int end, int
     const int j = i / dim;
     const int e = i % dim;
     const bool inside = first + j < end;
-    tile_a[j * (dim + 1) + e] = inside ? a(first + j)[e] : 0;
-    tile_b[j * (dim + 1) + e] = inside ? b(first + j)[e] : 0;
+    tile_a[j * (dim + 1) + e] = inside ? wide(a(first + j)[e]) : 0;
+    tile_b[j * (dim + 1) + e] = inside ? wide(b(first + j)[e]) : 0;
   }
   __syncthreads();
 }
@@ -68,18 +67,19 @@ __device__ void for_columns(const float* sums, int dim, int lane, Put put) {
 
 // The first key, down to a tile's, that any query of this block of warps sees, and where the keys that any
 // sees end: every warp meets the barriers.
-__device__ int first_key_of_block(const Operands& o) {
+__device__ int first_key_of_block(const AttentionLayout& o) {
   const int first = o.query_begin + static_cast<int>(blockIdx.x) * kWarps + 1 - o.window;
   return o.window == 0 || first < 0 ? 0 : first / kTile * kTile;
 }
-__device__ int keys_of_block(const Operands& o) {
+__device__ int keys_of_block(const AttentionLayout& o) {
   const int last = min(o.query_begin + static_cast<int>(blockIdx.x + 1) * kWarps, o.seq) - 1;
   return o.causal ? last + 1 : o.key_count;
 }
 
 // Grid: (blocks of kWarps queries, heads, batch). Shared: K tile, V tile, kWarps query rows. `joins`: out and
 // statistics hold the softmax over other keys, and over those and these afterwards.
-__global__ void forward_kernel(Operands o, bool joins, float* out, float* statistics) {
+template <class T>
+__global__ void forward_kernel(AttentionOperands<T> o, bool joins, T* out, float* statistics) {
   __shared__ float weights[kWarps][kTile];
   float* keys = shared_floats();
   const int dim = o.dim;
@@ -91,7 +91,8 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
   const int query = o.query_begin + blockIdx.x * kWarps + warp;
   float* values = keys + kTile * (dim + 1);
   float* q = values + kTile * (dim + 1) + warp * dim;
-  for (int e = lane; e < dim; e += 32) q[e] = query < o.seq ? o.queries[o.query_at(b, h, query) + e] : 0;
+  for (int e = lane; e < dim; e += 32)
+    q[e] = query < o.seq ? wide(o.queries[o.query_at(b, h, query) + e]) : 0;
   float sums[kMaxPerLane] = {};
   float top = -FLT_MAX;
   float total = 0;
@@ -123,15 +124,17 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
     keep = expf(before - joined);
   }
   const float take = expf(now - joined) / total;
-  float* row = out + o.out_at(b, h, query);
-  for_columns(sums, dim, lane, [&](int e, float sum) { row[e] = take * sum + (joins ? keep * row[e] : 0); });
+  T* row = out + o.out_at(b, h, query);
+  for_columns(sums, dim, lane,
+              [&](int e, float sum) { put(row[e], take * sum + (joins ? keep * wide(row[e]) : 0)); });
   // The lanes of a warp may not have read it yet.
   __syncwarp();
   if (lane == 0) statistic = joined;
 }
 
 // delta = sum over columns of dout * out: one warp a (batch, head, query).
-__global__ void delta_kernel(Operands o, int batch, const float* out, const float* dout, float* delta) {
+template <class T>
+__global__ void delta_kernel(AttentionLayout o, int batch, const T* out, const T* dout, float* delta) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (index >= static_cast<std::int64_t>(batch) * o.heads * o.seq) return;
@@ -140,14 +143,15 @@ __global__ void delta_kernel(Operands o, int batch, const float* out, const floa
   const int b = static_cast<int>(index / o.seq / o.heads);
   const std::int64_t at = o.out_at(b, h, s);
   float sum = 0;
-  for (int e = lane; e < o.dim; e += 32) sum += out[at + e] * dout[at + e];
+  for (int e = lane; e < o.dim; e += 32) sum += wide(out[at + e]) * wide(dout[at + e]);
   sum = warp_sum(sum);
   if (lane == 0) delta[index] = sum;
 }
 
 // Grid as forward's; two rows a warp. dqueries: as queries lie; added to, or set.
-__global__ void dq_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
-                          float* dqueries, bool add) {
+template <class T>
+__global__ void dq_kernel(AttentionOperands<T> o, const T* dout, const float* statistics, const float* delta,
+                          T* dqueries, bool add) {
   __shared__ float weights[kWarps][kTile];
   float* keys = shared_floats();
   const int dim = o.dim;
@@ -162,8 +166,8 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
   float* g = q + dim;
   const bool live = query < o.seq;
   for (int e = lane; e < dim; e += 32) {
-    q[e] = live ? o.queries[o.query_at(b, h, query) + e] : 0;
-    g[e] = live ? dout[o.out_at(b, h, query) + e] : 0;
+    q[e] = live ? wide(o.queries[o.query_at(b, h, query) + e]) : 0;
+    g[e] = live ? wide(dout[o.out_at(b, h, query) + e]) : 0;
   }
   const float log_sum = live ? statistics[o.statistic_at(b, h, query)] : 0;
   const float shift = live ? delta[o.statistic_at(b, h, query)] : 0;
@@ -183,14 +187,15 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
     add_weighted_rows(sums, ds, weights[warp], keys, dim, lane);
   }
   if (!live) return;
-  float* row = dqueries + o.query_at(b, h, query);
-  for_columns(sums, dim, lane, [&](int e, float sum) { row[e] = sum + (add ? row[e] : 0); });
+  T* row = dqueries + o.query_at(b, h, query);
+  for_columns(sums, dim, lane, [&](int e, float sum) { put(row[e], sum + (add ? wide(row[e]) : 0)); });
 }
 
 // Grid: (blocks of kWarps keys, kv heads, batch). All query heads of the group add into one key and value.
 // dkeys and dvalues: as keys and values lie; rows from key_count on become zero.
-__global__ void dkv_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
-                           float* dkeys, float* dvalues) {
+template <class T>
+__global__ void dkv_kernel(AttentionOperands<T> o, const T* dout, const float* statistics, const float* delta,
+                           T* dkeys, T* dvalues) {
   __shared__ float weights[kWarps][kTile];
   float* queries = shared_floats();
   const int dim = o.dim;
@@ -205,8 +210,8 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
   float* v = k + dim;
   const bool live = key < o.key_count;
   for (int e = lane; e < dim; e += 32) {
-    k[e] = live ? o.keys[o.key_at(b, kv, key) + e] : 0;
-    v[e] = live ? o.values[o.key_at(b, kv, key) + e] : 0;
+    k[e] = live ? wide(o.keys[o.key_at(b, kv, key) + e]) : 0;
+    v[e] = live ? wide(o.values[o.key_at(b, kv, key) + e]) : 0;
   }
   float dk[kMaxPerLane] = {};
   float dv[kMaxPerLane] = {};
@@ -235,73 +240,45 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
   }
   if (key >= o.seq) return;
   const std::int64_t at = o.key_at(b, kv, key);
-  for_columns(dk, dim, lane, [&](int e, float sum) { dkeys[at + e] = sum; });
-  for_columns(dv, dim, lane, [&](int e, float sum) { dvalues[at + e] = sum; });
+  for_columns(dk, dim, lane, [&](int e, float sum) { put(dkeys[at + e], sum); });
+  for_columns(dv, dim, lane, [&](int e, float sum) { put(dvalues[at + e], sum); });
 }
 
 std::size_t shared_bytes(int dim, int rows_per_warp) {
   return sizeof(float) * (2 * kTile * (dim + 1) + static_cast<std::size_t>(kWarps) * rows_per_warp * dim);
 }
 
-void forward(DType type, const Operands& o, int batch, bool joins, float* out, float* statistics,
-             void* scratch, cudaStream_t stream) {
+template <class T>
+void forward(const AttentionOperands<T>& o, int batch, bool joins, T* out, float* statistics, void* scratch,
+             cudaStream_t stream) {
   if (batch == 0 || o.seq <= o.query_begin || o.key_count == 0) return;
-  if (tensor_cores_attend(type, o.dim))
-    return tensor_attention_forward(type, o, batch, joins, out, statistics, scratch, stream);
-  launch(forward_kernel, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
-         allow_shared(forward_kernel, shared_bytes(o.dim, 1)), stream, o, joins, out, statistics);
+  if constexpr (sizeof(T) == 2)
+    if (tensor_cores_attend(kTypeOf<T>, o.dim))
+      return tensor_attention_forward(o, batch, joins, out, statistics, scratch, stream);
+  const auto kernel = forward_kernel<T>;
+  launch(kernel, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
+         allow_shared(kernel, shared_bytes(o.dim, 1)), stream, o, joins, out, statistics);
 }
 
-void backward(DType type, const Operands& o, int batch, const float* out, const float* dout,
-              const float* statistics, float* delta, const AttentionGradients& gradients, void* scratch,
-              cudaStream_t stream) {
+template <class T>
+void backward(const AttentionOperands<T>& o, int batch, const T* out, const T* dout, const float* statistics,
+              float* delta, const AttentionGradients<T>& gradients, void* scratch, cudaStream_t stream) {
   if (batch == 0 || o.seq == 0) return;
-  launch(delta_kernel, attention_grid(batch * o.heads * o.seq, kWarps, 1, 1), kWarps * 32, 0, stream, o,
-         batch, out, dout, delta);
-  if (tensor_cores_attend(type, o.dim))
-    return tensor_attention_backward(type, o, batch, dout, statistics, delta, gradients, scratch, stream);
+  const AttentionLayout& layout = o;
+  launch(delta_kernel<T>, attention_grid(batch * o.heads * o.seq, kWarps, 1, 1), kWarps * 32, 0, stream,
+         layout, batch, out, dout, delta);
+  if constexpr (sizeof(T) == 2)
+    if (tensor_cores_attend(kTypeOf<T>, o.dim))
+      return tensor_attention_backward(o, batch, dout, statistics, delta, gradients, scratch, stream);
+  const auto dq = dq_kernel<T>;
   if (o.seq > o.query_begin)
-    launch(dq_kernel, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
-           allow_shared(dq_kernel, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta,
-           gradients.queries, gradients.add_to_queries);
-  launch(dkv_kernel, attention_grid(o.seq, kWarps, o.kv_heads, batch), kWarps * 32,
-         allow_shared(dkv_kernel, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta, gradients.keys,
+    launch(dq, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
+           allow_shared(dq, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta, gradients.queries,
+           gradients.add_to_queries);
+  const auto dkv = dkv_kernel<T>;
+  launch(dkv, attention_grid(o.seq, kWarps, o.kv_heads, batch), kWarps * 32,
+         allow_shared(dkv, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta, gradients.keys,
          gradients.values);
-}
-
-}  // namespace
-
-std::size_t attention_scratch_bytes(DType type, const AttentionSize& size, bool backward) {
-  return tensor_cores_attend(type, size.head_dim) ? tensor_attention_scratch_bytes(size, backward) : 0;
-}
-
-void attention_forward(DType type, const float* qkv, float* out, float* statistics, const AttentionSize& l,
-                       void* scratch, cudaStream_t stream) {
-  forward(type, packed(l, qkv), l.batch, /*joins=*/false, out, statistics, scratch, stream);
-}
-
-void attention_backward(DType type, const float* qkv, const float* out, const float* dout,
-                        const float* statistics, float* delta, float* dqkv, const AttentionSize& l,
-                        void* scratch, cudaStream_t stream) {
-  float* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
-  float* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
-  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues},
-           scratch, stream);
-}
-
-void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
-                             const float* values, float* out, float* statistics, void* scratch,
-                             cudaStream_t stream) {
-  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics,
-          scratch, stream);
-}
-
-void attention_block_backward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
-                              const float* values, const float* out, const float* dout,
-                              const float* statistics, float* delta, float* dqkv, float* dkeys,
-                              float* dvalues, void* scratch, cudaStream_t stream) {
-  backward(type, of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
-           {dqkv, true, dkeys, dvalues}, scratch, stream);
 }
 
 // The angles as a kernel takes them.
@@ -309,9 +286,49 @@ struct Turns {
   float frequency[kMostRotaryPairs];
 };
 
+}  // namespace
+
+std::size_t attention_scratch_bytes(DType type, const AttentionSize& size, bool aligned, bool backward) {
+  return tensor_cores_attend(type, size.head_dim) ? tensor_attention_scratch_bytes(size, aligned, backward)
+                                                  : 0;
+}
+
+template <class T>
+void Attention<T>::forward(const AttentionSize& l, const T* qkv, T* out, float* statistics, void* scratch,
+                           cudaStream_t stream) {
+  kernels::forward(packed(l, qkv), l.batch, /*joins=*/false, out, statistics, scratch, stream);
+}
+
+template <class T>
+void Attention<T>::backward(const AttentionSize& l, const T* qkv, const T* out, const T* dout,
+                            const float* statistics, float* delta, T* dqkv, void* scratch,
+                            cudaStream_t stream) {
+  T* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
+  T* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
+  const AttentionGradients<T> gradients{dqkv, false, dkeys, dvalues};
+  kernels::backward(packed(l, qkv), l.batch, out, dout, statistics, delta, gradients, scratch, stream);
+}
+
+template <class T>
+void Attention<T>::block_forward(const AttentionBlock& block, const T* qkv, const T* keys, const T* values,
+                                 T* out, float* statistics, void* scratch, cudaStream_t stream) {
+  kernels::forward(of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics,
+                   scratch, stream);
+}
+
+template <class T>
+void Attention<T>::block_backward(const AttentionBlock& block, const T* qkv, const T* keys, const T* values,
+                                  const T* out, const T* dout, const float* statistics, float* delta, T* dqkv,
+                                  T* dkeys, T* dvalues, void* scratch, cudaStream_t stream) {
+  const AttentionGradients<T> gradients{dqkv, true, dkeys, dvalues};
+  kernels::backward(of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
+                    gradients, scratch, stream);
+}
+
 // Rotates pairs (e, e + pairs) of q and k by position * frequency.
-void rotary(float* qkv, const AttentionSize& size, const RotaryAngles& angles, bool inverse,
-            cudaStream_t stream) {
+template <class T>
+void Attention<T>::rotary(T* qkv, const AttentionSize& size, const RotaryAngles& angles, bool inverse,
+                          cudaStream_t stream) {
   const AttentionSize l = size;
   const int half = angles.pairs;
   const auto amplitude = static_cast<float>(angles.amplitude);
@@ -332,14 +349,18 @@ void rotary(float* qkv, const AttentionSize& size, const RotaryAngles& angles, b
     sincosf(inverse ? -angle : angle, &sine, &cosine);
     sine *= amplitude;
     cosine *= amplitude;
-    float* x = qkv + row * (turned + l.kv_heads) * l.head_dim + e;
+    T* x = qkv + row * (turned + l.kv_heads) * l.head_dim + e;
     for (int h = 0; h < turned; ++h, x += l.head_dim) {
-      const float a = x[0];
-      const float c = x[half];
-      x[0] = a * cosine - c * sine;
-      x[half] = c * cosine + a * sine;
+      const float a = wide(x[0]);
+      const float c = wide(x[half]);
+      put(x[0], a * cosine - c * sine);
+      put(x[half], c * cosine + a * sine);
     }
   });
 }
+
+template struct Attention<float>;
+template struct Attention<Bf16>;
+template struct Attention<Fp16>;
 
 }  // namespace orrery::exec::kernels

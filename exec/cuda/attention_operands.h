@@ -14,12 +14,8 @@
 
 namespace orrery::exec::kernels {
 
-// Strides are elements from one row to the next; `queries`, `keys` and `values` point at the first head of
-// the first row.
-struct AttentionOperands {
-  const float* queries;
-  const float* keys;
-  const float* values;
+// Strides are elements from one row to the next.
+struct AttentionLayout {
   std::int64_t query_stride;
   std::int64_t key_stride;
   int seq;
@@ -74,14 +70,22 @@ struct AttentionOperands {
   }
 };
 
+// `queries`, `keys` and `values` point at the first head of the first row.
+template <class T>
+struct AttentionOperands : AttentionLayout {
+  const T* queries;
+  const T* keys;
+  const T* values;
+};
+
 // ---- On the host ----
 
-inline AttentionOperands operands_of(const AttentionSize& l) {
+inline AttentionLayout layout_of(const AttentionSize& l) {
   if (l.head_dim > kMaxHeadDim || l.head_dim <= 0)
     throw UserError(
         "head dimension " + std::to_string(l.head_dim) + " is not supported by the CUDA attention",
         "expected 1 to " + std::to_string(kMaxHeadDim));
-  AttentionOperands o{};
+  AttentionLayout o{};
   o.query_stride = l.qkv_columns();
   o.seq = o.key_count = l.seq;
   o.heads = l.heads;
@@ -106,8 +110,9 @@ inline AttentionOperands operands_of(const AttentionSize& l) {
 }
 
 // Queries, keys and values side by side in one row.
-inline AttentionOperands packed(const AttentionSize& l, const float* qkv) {
-  AttentionOperands o = operands_of(l);
+template <class T>
+AttentionOperands<T> packed(const AttentionSize& l, const T* qkv) {
+  AttentionOperands<T> o{layout_of(l), nullptr, nullptr, nullptr};
   o.queries = qkv;
   o.keys = qkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
   o.values = o.keys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
@@ -115,9 +120,9 @@ inline AttentionOperands packed(const AttentionSize& l, const float* qkv) {
   return o;
 }
 
-inline AttentionOperands of_block(const AttentionBlock& block, const float* qkv, const float* keys,
-                                  const float* values) {
-  AttentionOperands o = operands_of(block.size);
+template <class T>
+AttentionOperands<T> of_block(const AttentionBlock& block, const T* qkv, const T* keys, const T* values) {
+  AttentionOperands<T> o{layout_of(block.size), nullptr, nullptr, nullptr};
   o.queries = qkv;
   o.keys = keys;
   o.values = values;
@@ -129,11 +134,12 @@ inline AttentionOperands of_block(const AttentionBlock& block, const float* qkv,
 }
 
 // Where backward's results go.
+template <class T>
 struct AttentionGradients {
-  float* queries;
+  T* queries;
   bool add_to_queries;
-  float* keys;  // these and `values` lie as keys and values do; rows from key_count on become zero
-  float* values;
+  T* keys;  // these and `values` lie as keys and values do; rows from key_count on become zero
+  T* values;
 };
 
 // Blocks of so many rows, heads and samples.

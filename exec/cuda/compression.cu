@@ -198,7 +198,7 @@ std::size_t keep_largest_scratch_bytes(std::size_t count) {
 
 void keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
                   std::size_t kept, void* memory, cudaStream_t stream) {
-  add(error, gradient, count, stream);
+  Elementwise<float>::add(error, gradient, count, stream);
   if (kept == 0) return;
   const Scratch s = scratch_of(memory, count);
   const unsigned blocks = blocks_for(count) < 1024 ? blocks_for(count) : 1024;

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "exec/communicators/clock.h"
+#include "exec/cuda/by_type.h"
 #include "exec/cuda/check.h"
-#include "exec/cuda/kernels.h"
 #include "exec/cuda/scratch.h"
 
 namespace orrery::exec {
@@ -25,6 +25,11 @@ kernels::Unary unary(Activation kind) {
       return kernels::Unary::relu;
   }
   return kernels::Unary::gelu;
+}
+
+template <class... Any>
+bool all_aligned(const Any&... numbers) {
+  return ((reinterpret_cast<std::uintptr_t>(numbers.data()) % (kEven * sizeof(std::uint16_t)) == 0) && ...);
 }
 
 // One a query and head.
@@ -115,17 +120,20 @@ void CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
   ORRERY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
 }
 
-void CudaDevice::copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+void CudaDevice::copy_matrix(Numbers to, std::int64_t to_stride, ConstNumbers from, std::int64_t from_stride,
                              std::int64_t rows, std::int64_t columns) {
   if (rows == 0 || columns == 0) return;
-  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(float); };
-  ORRERY_CUDA(cudaMemcpy2DAsync(to, bytes(to_stride), from, bytes(from_stride), bytes(columns),
-                                static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream_));
+  ORRERY_CHECK(to.type() == from.type(), "a copy into another type");
+  ORRERY_CUDA(cudaMemcpy2DAsync(to.data(), to.bytes(to_stride), from.data(), from.bytes(from_stride),
+                                from.bytes(columns), static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice,
+                                stream_));
 }
 
-void CudaDevice::transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+void CudaDevice::transpose(ConstNumbers from, std::int64_t from_stride, Numbers to, std::int64_t to_stride,
                            std::int64_t batch, std::int64_t rows, std::int64_t columns) {
-  kernels::transpose(from, from_stride, to, to_stride, batch, rows, columns, stream_);
+  by_type(from, [&](auto of) {
+    of.elementwise.transpose(of(from), from_stride, of(to), to_stride, batch, rows, columns, stream_);
+  });
 }
 
 Mark CudaDevice::mark() {
@@ -178,22 +186,24 @@ void CudaDevice::synchronize() {
   ORRERY_CUDA(cudaStreamSynchronize(stream_));
 }
 
-void CudaDevice::fill(float* data, std::size_t count, float value) {
-  kernels::fill(data, count, value, stream_);
-}
-void CudaDevice::add(float* into, const float* from, std::size_t count) {
-  kernels::add(into, from, count, stream_);
-}
-void CudaDevice::scale(float* data, std::size_t count, float factor) {
-  kernels::scale(data, count, factor, stream_);
+void CudaDevice::fill(Numbers data, std::size_t count, float value) {
+  by_type(data, [&](auto of) { of.elementwise.fill(of(data), count, value, stream_); });
 }
 
-void CudaDevice::multiply(float* into, const float* by, std::size_t count) {
-  kernels::multiply(into, by, count, stream_);
+void CudaDevice::add(Numbers into, ConstNumbers from, std::size_t count) {
+  by_type(into, [&](auto of) { of.elementwise.add(of(into), of(from), count, stream_); });
 }
 
-void CudaDevice::softcap(float cap, float* x, float* slopes, std::size_t count) {
-  kernels::softcap(cap, x, slopes, count, stream_);
+void CudaDevice::scale(Numbers data, std::size_t count, float factor) {
+  by_type(data, [&](auto of) { of.elementwise.scale(of(data), count, factor, stream_); });
+}
+
+void CudaDevice::multiply(Numbers into, ConstNumbers by, std::size_t count) {
+  by_type(into, [&](auto of) { of.elementwise.multiply(of(into), of(by), count, stream_); });
+}
+
+void CudaDevice::softcap(float cap, Numbers x, Numbers slopes, std::size_t count) {
+  by_type(x, [&](auto of) { of.elementwise.softcap(cap, of(x), of(slopes), count, stream_); });
 }
 
 double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
@@ -204,73 +214,89 @@ double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
   return value;
 }
 
-Factor CudaDevice::in_product_type(const Factor& factor) {
-  if (factor_bytes() != 2) return factor;
-  Factor packed = factor;
-  packed.stride = packed_stride(factor.columns);
-  const std::int64_t rows = packed_stride(factor.rows);
-  void* memory = allocate(static_cast<std::size_t>(rows * packed.stride) * sizeof(std::uint16_t));
-  kernels::narrow_matrix(product_type_, static_cast<const float*>(factor.data), factor.stride,
-                         static_cast<std::uint16_t*>(memory), packed.stride, factor.rows, factor.columns,
-                         rows, stream_);
-  packed.data = memory;
-  return packed;
+DType CudaDevice::product_type(ConstNumbers a, ConstNumbers b, ConstNumbers c) const {
+  for (const ConstNumbers& numbers : {a, b, c})
+    if (bytes_of(numbers.type()) == 2) return numbers.type();
+  return product_type_;
 }
 
-void CudaDevice::release_narrowed(const Factor& factor) {
-  if (factor_bytes() == 2) release(const_cast<void*>(factor.data));  // NOLINT: allocated here
+CudaDevice::Operand CudaDevice::operand(DType type, ConstNumbers numbers, const Factor& shape,
+                                        bool in_place) {
+  Operand result{shape, nullptr};
+  Factor& factor = result.factor;
+  factor.data = numbers.data();
+  if (bytes_of(type) != 2) return result;
+  const bool even = shape.stride % kEven == 0 && all_aligned(numbers);
+  if (in_place && even && numbers.type() == type) return result;
+  ORRERY_CHECK(numbers.type() == type || numbers.type() == DType::fp32, "a product of unlike types");
+  const std::int64_t rows = packed_stride(shape.rows);
+  factor.stride = packed_stride(shape.columns);
+  result.memory = allocate(static_cast<std::size_t>(rows * factor.stride) * sizeof(std::uint16_t));
+  kernels::pack_matrix(type, numbers, shape.stride, static_cast<std::uint16_t*>(result.memory), factor.stride,
+                       shape.rows, shape.columns, rows, stream_);
+  factor.data = result.memory;
+  return result;
 }
 
 // A result whose rows or columns are no multiple of eight takes cuBLASLt up to seven times as long (GPT-2's
-// 50,257 tokens on an H200): what is beyond one is a product of its own. Narrowed factors have zeros there,
-// so that what is summed over may be a multiple, too. Calls multiply(left, right, result, its first column)
-// for each piece.
+// 50,257 tokens on an H200): what is beyond one is a product of its own. What is summed over is filled up
+// with zeros, in packed factors.
 template <class Multiply>
-void CudaDevice::in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply) {
-  if (factor_bytes() != 2) return multiply(left, right, c, 0);
-  const std::int64_t sum = packed_stride(left.transposed ? left.rows : left.columns);
-  (left.transposed ? left.rows : left.columns) = sum;
-  (right.transposed ? right.columns : right.rows) = sum;
-  const auto part = [](const Factor& factor, bool of_rows, std::int64_t first, std::int64_t count) {
-    Factor result = factor;
-    (of_rows ? result.rows : result.columns) = count;
-    result.data = static_cast<const std::uint16_t*>(factor.data) + (of_rows ? first * factor.stride : first);
-    return result;
+void CudaDevice::product(const Matrix& a, const Matrix& b, std::int64_t k, const Result& c,
+                         Multiply multiply) {
+  const DType type = product_type(a.numbers, b.numbers, Numbers(c.data, c.type));
+  const bool narrow = bytes_of(type) == 2;
+  const auto shape = [](const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
+    return matrix.transposed ? Factor{nullptr, true, columns, rows, matrix.stride}
+                             : Factor{nullptr, false, rows, columns, matrix.stride};
   };
-  const auto even = [](std::int64_t size) { return size < 8 * kEven ? size : size / kEven * kEven; };
+  const bool even_sum = k % kEven == 0;
+  const Operand left = operand(type, a.numbers, shape(a, c.rows, k), even_sum);
+  const Operand right = operand(type, b.numbers, shape(b, k, c.columns), even_sum);
+  const std::int64_t sum = narrow ? packed_stride(k) : k;
+  const std::size_t element = narrow ? sizeof(std::uint16_t) : sizeof(float);
+  // Rows [first, first + count) of what stands on the left, or columns of what stands on the right.
+  const auto part = [&](const Operand& whole, bool of_left, std::int64_t first, std::int64_t count) {
+    Factor factor = whole.factor;
+    const bool of_rows = of_left != factor.transposed;
+    factor.rows = of_rows ? count : sum;
+    factor.columns = of_rows ? sum : count;
+    factor.data = static_cast<const std::byte*>(factor.data) +
+                  static_cast<std::size_t>(of_rows ? first * factor.stride : first) * element;
+    return factor;
+  };
+  const auto even = [&](std::int64_t size) {
+    return narrow && size >= 8 * kEven ? size / kEven * kEven : size;
+  };
   for (std::int64_t row = 0; row < c.rows;) {
     const std::int64_t rows = row == 0 ? even(c.rows) : c.rows - row;
-    const Factor l = part(left, !left.transposed, row, rows);
     for (std::int64_t column = 0; column < c.columns;) {
       const std::int64_t columns = column == 0 ? even(c.columns) : c.columns - column;
-      const Factor r = part(right, right.transposed, column, columns);
-      multiply(l, r, Result{c.data + row * c.stride + column, rows, columns, c.stride}, column);
+      const Numbers first = Numbers(c.data, c.type) + (row * c.stride + column);
+      multiply(type, part(left, true, row, rows), part(right, false, column, columns),
+               Result{first.data(), c.type, rows, columns, c.stride}, column);
       column += columns;
     }
     row += rows;
   }
+  release(left.memory);
+  release(right.memory);
 }
 
 void CudaDevice::gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                      float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
-                      float beta, float* c, std::int64_t ldc) {
+                      float alpha, ConstNumbers a, std::int64_t lda, ConstNumbers b, std::int64_t ldb,
+                      float beta, Numbers c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
-  if (k == 0) {
-    kernels::scale_matrix(c, m, n, ldc, beta, stream_);
-    return;
-  }
-  const Factor left = in_product_type({a, transpose_a, transpose_a ? k : m, transpose_a ? m : k, lda});
-  const Factor right = in_product_type({b, transpose_b, transpose_b ? n : k, transpose_b ? k : n, ldb});
-  in_even_pieces(left, right, {c, m, n, ldc},
-                 [&](const Factor& l, const Factor& r, const Result& piece, std::int64_t) {
-                   products_->multiply(product_type_, l, r, piece, alpha, beta, 1, stream_);
-                 });
-  release_narrowed(left);
-  release_narrowed(right);
+  if (k == 0)
+    return by_type(c, [&](auto of) { of.elementwise.scale_matrix(of(c), m, n, ldc, beta, stream_); });
+  product({a, transpose_a, lda}, {b, transpose_b, ldb}, k, {c.data(), c.type(), m, n, ldc},
+          [&](DType type, const Factor& l, const Factor& r, const Result& piece, std::int64_t) {
+            products_->multiply(type, l, r, piece, alpha, beta, 1, stream_);
+          });
 }
 
-void CudaDevice::linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
-                        std::int64_t x_stride, const float* weight, const float* bias, float* y,
+void CudaDevice::linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, ConstNumbers x,
+                        std::int64_t x_stride, ConstNumbers weight, const float* bias, Numbers y,
                         std::int64_t y_stride) {
   const std::int64_t weight_stride = out_by_in ? in : out;
   if (bias == nullptr || rows == 0 || out == 0 || in == 0) {
@@ -278,155 +304,196 @@ void CudaDevice::linear(bool out_by_in, std::int64_t rows, std::int64_t out, std
     if (bias != nullptr) add_bias(y, bias, rows, out, y_stride);
     return;
   }
-  const Factor left = in_product_type({x, false, rows, in, x_stride});
-  const Factor right =
-      in_product_type({weight, out_by_in, out_by_in ? out : in, out_by_in ? in : out, weight_stride});
-  in_even_pieces(left, right, {y, rows, out, y_stride},
-                 [&](const Factor& l, const Factor& r, const Result& piece, std::int64_t column) {
-                   if (!products_->multiply_and_add(product_type_, l, r, bias + column, piece, stream_))
-                     add_bias(piece.data, bias + column, piece.rows, piece.columns, y_stride);
-                 });
-  release_narrowed(left);
-  release_narrowed(right);
+  // The epilogue wants a bias of the result's type, whose values it has.
+  const bool narrow_bias = bytes_of(y.type()) == 2;
+  const Scratch copy(*this, narrow_bias ? y.bytes(out) : 0);
+  if (narrow_bias)
+    narrow(y.type(), bias, static_cast<std::uint16_t*>(copy.data()), static_cast<std::size_t>(out), 1, false);
+  const ConstNumbers added = narrow_bias ? ConstNumbers(copy.data(), y.type()) : ConstNumbers(bias);
+  product({x, false, x_stride}, {weight, out_by_in, weight_stride}, in,
+          {y.data(), y.type(), rows, out, y_stride},
+          [&](DType type, const Factor& l, const Factor& r, const Result& piece, std::int64_t column) {
+            const ConstNumbers of_piece = added + column;
+            if (!products_->multiply_and_add(type, l, r, of_piece.data(), piece, stream_))
+              add_bias({piece.data, piece.type}, bias + column, piece.rows, piece.columns, y_stride);
+          });
 }
 
-void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+void CudaDevice::add_bias(Numbers data, const float* bias, std::int64_t rows, std::int64_t columns,
                           std::int64_t stride) {
-  kernels::add_bias(data, bias, rows, columns, stride, stream_);
+  by_type(data, [&](auto of) { of.elementwise.add_bias(of(data), bias, rows, columns, stride, stream_); });
 }
 
-void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
+void CudaDevice::bias_gradient(ConstNumbers gradient, float* out, std::int64_t rows, std::int64_t columns,
                                std::int64_t stride) {
   const Scratch scratch(*this, kernels::row_parts(rows) * columns, sizeof(float));
-  kernels::bias_gradient(gradient, out, rows, columns, stride, scratch.floats(), stream_);
+  by_type(gradient, [&](auto of) {
+    of.elementwise.bias_gradient(of(gradient), out, rows, columns, stride, scratch.floats(), stream_);
+  });
 }
 
-void CudaDevice::residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+void CudaDevice::residual_forward(ConstNumbers branch, const float* bias, ConstNumbers stream, Numbers out,
                                   std::int64_t rows, std::int64_t columns) {
-  kernels::residual_forward(branch, bias, stream, out, rows, columns, stream_);
+  by_type(out, [&](auto of) {
+    of.elementwise.residual_forward(of(branch), bias, of(stream), of(out), rows, columns, stream_);
+  });
 }
 
-void CudaDevice::dropout(const Dropout& of, const float* x, float* y, std::int64_t rows,
+void CudaDevice::dropout(const Dropout& dropout, ConstNumbers x, Numbers y, std::int64_t rows,
                          std::int64_t columns) {
-  kernels::dropout(of, x, y, rows, columns, stream_);
+  by_type(y, [&](auto of) { of.elementwise.dropout(dropout, of(x), of(y), rows, columns, stream_); });
 }
 
-void CudaDevice::dropout_residual(const Dropout& of, const float* branch, const float* bias,
-                                  const float* stream, float* out, std::int64_t rows, std::int64_t columns) {
-  kernels::dropout_residual(of, branch, bias, stream, out, rows, columns, stream_);
+void CudaDevice::dropout_residual(const Dropout& dropout, ConstNumbers branch, const float* bias,
+                                  ConstNumbers stream, Numbers out, std::int64_t rows, std::int64_t columns) {
+  by_type(out, [&](auto of) {
+    of.elementwise.dropout_residual(dropout, of(branch), bias, of(stream), of(out), rows, columns, stream_);
+  });
 }
 
-void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
-                              float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
+void CudaDevice::norm_forward(NormKind kind, ConstNumbers x, const float* weight, const float* bias,
+                              Numbers y, float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                               float epsilon) {
-  kernels::norm_forward(kind == NormKind::rms_norm, x, weight, bias, y, mean, inverse, rows, columns, epsilon,
-                        stream_);
+  by_type(y, [&](auto of) {
+    of.rowwise.norm_forward(kind == NormKind::rms_norm, of(x), weight, bias, of(y), mean, inverse, rows,
+                            columns, epsilon, stream_);
+  });
 }
 
-void CudaDevice::norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
-                               const float* mean, const float* inverse, float* dx, bool accumulate,
+void CudaDevice::norm_backward(NormKind kind, ConstNumbers dy, ConstNumbers x, const float* weight,
+                               const float* mean, const float* inverse, Numbers dx, bool accumulate,
                                float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) {
   const Scratch scratch(*this, 2 * kernels::row_parts(rows) * columns, sizeof(float));
-  kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, accumulate, dweight,
-                         dbias, scratch.floats(), rows, columns, stream_);
+  by_type(dx, [&](auto of) {
+    of.rowwise.norm_backward(kind == NormKind::rms_norm, of(dy), of(x), weight, mean, inverse, of(dx),
+                             accumulate, dweight, dbias, scratch.floats(), rows, columns, stream_);
+  });
 }
 
-void CudaDevice::activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
+void CudaDevice::activation_forward(Activation kind, bool gated, ConstNumbers x, Numbers y, std::int64_t rows,
                                     std::int64_t columns) {
-  kernels::activation_forward(unary(kind), gated, x, y, rows, columns, stream_);
+  by_type(y, [&](auto of) {
+    of.elementwise.activation_forward(unary(kind), gated, of(x), of(y), rows, columns, stream_);
+  });
 }
 
-void CudaDevice::activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
+void CudaDevice::activation_backward(Activation kind, bool gated, ConstNumbers x, ConstNumbers dy, Numbers dx,
                                      std::int64_t rows, std::int64_t columns) {
-  kernels::activation_backward(unary(kind), gated, x, dy, dx, rows, columns, stream_);
+  by_type(dx, [&](auto of) {
+    of.elementwise.activation_backward(unary(kind), gated, of(x), of(dy), of(dx), rows, columns, stream_);
+  });
 }
 
-void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
+void CudaDevice::attention_forward(const AttentionSize& size, ConstNumbers qkv, Numbers out,
                                    float* statistics) {
-  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, size, false));
-  kernels::attention_forward(product_type_, qkv, out, statistics, size, scratch.data(), stream_);
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(qkv.type(), size, all_aligned(qkv), false));
+  by_type(qkv, [&](auto of) {
+    of.attention.forward(size, of(qkv), of(out), statistics, scratch.data(), stream_);
+  });
 }
 
-void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
-                                    const float* dout, const float* statistics, float* dqkv) {
+void CudaDevice::attention_backward(const AttentionSize& size, ConstNumbers qkv, ConstNumbers out,
+                                    ConstNumbers dout, const float* statistics, Numbers dqkv) {
   const Scratch delta(*this, elements_of_statistics(size), sizeof(float));
-  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, size, true));
-  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta.floats(), dqkv, size,
-                              scratch.data(), stream_);
+  const Scratch scratch(*this,
+                        kernels::attention_scratch_bytes(qkv.type(), size, all_aligned(qkv, dout), true));
+  by_type(qkv, [&](auto of) {
+    of.attention.backward(size, of(qkv), of(out), of(dout), statistics, delta.floats(), of(dqkv),
+                          scratch.data(), stream_);
+  });
 }
 
-void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
-                                         const float* values, float* out, float* statistics) {
-  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, block.size, false));
-  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch.data(),
-                                   stream_);
+void CudaDevice::attention_block_forward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                                         ConstNumbers values, Numbers out, float* statistics) {
+  const Scratch scratch(
+      *this, kernels::attention_scratch_bytes(qkv.type(), block.size, all_aligned(qkv, keys, values), false));
+  by_type(qkv, [&](auto of) {
+    of.attention.block_forward(block, of(qkv), of(keys), of(values), of(out), statistics, scratch.data(),
+                               stream_);
+  });
 }
 
-void CudaDevice::attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
-                                          const float* values, const float* out, const float* dout,
-                                          const float* statistics, float* dqkv, float* dkeys,
-                                          float* dvalues) {
+void CudaDevice::attention_block_backward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                                          ConstNumbers values, ConstNumbers out, ConstNumbers dout,
+                                          const float* statistics, Numbers dqkv, Numbers dkeys,
+                                          Numbers dvalues) {
   const Scratch delta(*this, elements_of_statistics(block.size), sizeof(float));
-  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, block.size, true));
-  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics,
-                                    delta.floats(), dqkv, dkeys, dvalues, scratch.data(), stream_);
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(qkv.type(), block.size,
+                                                                all_aligned(qkv, keys, values, dout), true));
+  by_type(qkv, [&](auto of) {
+    of.attention.block_backward(block, of(qkv), of(keys), of(values), of(out), of(dout), statistics,
+                                delta.floats(), of(dqkv), of(dkeys), of(dvalues), scratch.data(), stream_);
+  });
 }
 
-void CudaDevice::rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) {
-  kernels::rotary(qkv, size, angles, inverse, stream_);
+void CudaDevice::rotary(const AttentionSize& size, Numbers qkv, const RotaryAngles& angles, bool inverse) {
+  by_type(qkv, [&](auto of) { of.attention.rotary(of(qkv), size, angles, inverse, stream_); });
 }
 
-void CudaDevice::embedding_forward(const std::int32_t* tokens, const float* table, float* out,
+void CudaDevice::embedding_forward(const std::int32_t* tokens, const float* table, Numbers out,
                                    std::int64_t rows, std::int64_t columns, std::int32_t first,
                                    std::int32_t count) {
-  kernels::embedding_forward(tokens, table, out, rows, columns, first, count, stream_);
+  by_type(out, [&](auto of) {
+    of.elementwise.embedding_forward(tokens, table, of(out), rows, columns, first, count, stream_);
+  });
 }
 
-void CudaDevice::embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable,
+void CudaDevice::embedding_backward(const std::int32_t* tokens, ConstNumbers dout, float* dtable,
                                     std::int64_t rows, std::int64_t columns, std::int32_t first,
                                     std::int32_t count) {
-  kernels::embedding_backward(tokens, dout, dtable, rows, columns, first, count, stream_);
+  by_type(dout, [&](auto of) {
+    of.elementwise.embedding_backward(tokens, of(dout), dtable, rows, columns, first, count, stream_);
+  });
 }
 
-void CudaDevice::positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+void CudaDevice::positions_forward(const float* table, Numbers out, std::int64_t rows, std::int64_t columns,
                                    int seq) {
-  kernels::positions_forward(table, out, rows, columns, seq, stream_);
+  by_type(out,
+          [&](auto of) { of.elementwise.positions_forward(table, of(out), rows, columns, seq, stream_); });
 }
 
-void CudaDevice::positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+void CudaDevice::positions_backward(ConstNumbers dout, float* dtable, std::int64_t rows, std::int64_t columns,
                                     int seq) {
-  kernels::positions_backward(dout, dtable, rows, columns, seq, stream_);
+  by_type(dout,
+          [&](auto of) { of.elementwise.positions_backward(of(dout), dtable, rows, columns, seq, stream_); });
 }
 
-void CudaDevice::loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+void CudaDevice::loss_max(ConstNumbers logits, float* maximum, std::int64_t rows, std::int64_t columns,
                           std::int64_t stride) {
-  kernels::loss_max(logits, maximum, rows, columns, stride, stream_);
+  by_type(logits, [&](auto of) { of.rowwise.loss_max(of(logits), maximum, rows, columns, stride, stream_); });
 }
 
-void CudaDevice::loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+void CudaDevice::loss_sum(Numbers logits, const float* maximum, const std::int32_t* targets, float* sums,
                           std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) {
-  kernels::loss_sum(logits, maximum, targets, sums, rows, columns, stride, first, stream_);
+  by_type(logits, [&](auto of) {
+    of.rowwise.loss_sum(of(logits), maximum, targets, sums, rows, columns, stride, first, stream_);
+  });
 }
 
-void CudaDevice::loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
-                               std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                               std::int32_t first, double* loss) {
-  kernels::loss_gradient(logits, sums, targets, scale, rows, columns, stride, first, loss, stream_);
+void CudaDevice::loss_gradient(Numbers logits, const float* maximum, const float* sums,
+                               const std::int32_t* targets, float scale, std::int64_t rows,
+                               std::int64_t columns, std::int64_t stride, std::int32_t first, double* loss) {
+  by_type(logits, [&](auto of) {
+    of.rowwise.loss_gradient(of(logits), maximum, sums, targets, scale, rows, columns, stride, first, loss,
+                             stream_);
+  });
 }
 
-void CudaDevice::gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+void CudaDevice::gather_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                              std::int64_t rows, std::int64_t columns) {
-  kernels::gather_rows(from, index, scale, to, rows, columns, stream_);
+  by_type(to, [&](auto of) { of.rows.gather(of(from), index, scale, of(to), rows, columns, stream_); });
 }
 
-void CudaDevice::sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+void CudaDevice::sum_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                           std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) {
-  kernels::sum_rows(from, index, scale, to, rows, per_row, columns, accumulate, stream_);
+  by_type(to, [&](auto of) {
+    of.rows.sum(of(from), index, scale, of(to), rows, per_row, columns, accumulate, stream_);
+  });
 }
 
-void CudaDevice::dot_rows(const float* a, const float* b, const std::int32_t* index, float* out,
+void CudaDevice::dot_rows(ConstNumbers a, ConstNumbers b, const std::int32_t* index, float* out,
                           std::int64_t rows, int per_row, std::int64_t columns) {
-  kernels::dot_rows(a, b, index, out, rows, per_row, columns, stream_);
+  by_type(a, [&](auto of) { of.rows.dot(of(a), of(b), index, out, rows, per_row, columns, stream_); });
 }
 
 void CudaDevice::narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,

@@ -38,9 +38,9 @@ class CudaDevice final : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
-  void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+  void copy_matrix(Numbers to, std::int64_t to_stride, ConstNumbers from, std::int64_t from_stride,
                    std::int64_t rows, std::int64_t columns) override;
-  void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+  void transpose(ConstNumbers from, std::int64_t from_stride, Numbers to, std::int64_t to_stride,
                  std::int64_t batch, std::int64_t rows, std::int64_t columns) override;
   void synchronize() override;
 
@@ -52,92 +52,97 @@ class CudaDevice final : public Device {
   Recording end_recording() override;
   void replay(Recording recording) override;
 
-  void fill(float* data, std::size_t count, float value) override;
-  void add(float* into, const float* from, std::size_t count) override;
-  void scale(float* data, std::size_t count, float factor) override;
-  void multiply(float* into, const float* by, std::size_t count) override;
-  void softcap(float cap, float* x, float* slopes, std::size_t count) override;
+  void fill(Numbers data, std::size_t count, float value) override;
+  void add(Numbers into, ConstNumbers from, std::size_t count) override;
+  void scale(Numbers data, std::size_t count, float factor) override;
+  void multiply(Numbers into, ConstNumbers by, std::size_t count) override;
+  void softcap(float cap, Numbers x, Numbers slopes, std::size_t count) override;
   double sum_of_squares(const float* data, std::size_t count) override;
 
+  DType held_as(DType type) const override { return bytes_of(type) == 2 ? type : DType::fp32; }
   void set_product_type(DType type) override { product_type_ = type; }
   void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-            const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
+            ConstNumbers a, std::int64_t lda, ConstNumbers b, std::int64_t ldb, float beta, Numbers c,
             std::int64_t ldc) override;
-  void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
-              std::int64_t x_stride, const float* weight, const float* bias, float* y,
+  void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, ConstNumbers x,
+              std::int64_t x_stride, ConstNumbers weight, const float* bias, Numbers y,
               std::int64_t y_stride) override;
-  void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+  void add_bias(Numbers data, const float* bias, std::int64_t rows, std::int64_t columns,
                 std::int64_t stride) override;
-  void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
+  void bias_gradient(ConstNumbers gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
                      std::int64_t stride) override;
-  void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+  void residual_forward(ConstNumbers branch, const float* bias, ConstNumbers stream, Numbers out,
                         std::int64_t rows, std::int64_t columns) override;
 
-  void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns) override;
-  void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* stream,
-                        float* out, std::int64_t rows, std::int64_t columns) override;
+  void dropout(const Dropout& of, ConstNumbers x, Numbers y, std::int64_t rows,
+               std::int64_t columns) override;
+  void dropout_residual(const Dropout& of, ConstNumbers branch, const float* bias, ConstNumbers stream,
+                        Numbers out, std::int64_t rows, std::int64_t columns) override;
 
-  void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
+  void norm_forward(NormKind kind, ConstNumbers x, const float* weight, const float* bias, Numbers y,
                     float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                     float epsilon) override;
-  void norm_backward(NormKind kind, const float* dy, const float* x, const float* weight, const float* mean,
-                     const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+  void norm_backward(NormKind kind, ConstNumbers dy, ConstNumbers x, const float* weight, const float* mean,
+                     const float* inverse, Numbers dx, bool accumulate, float* dweight, float* dbias,
                      std::int64_t rows, std::int64_t columns) override;
-  void activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
+  void activation_forward(Activation kind, bool gated, ConstNumbers x, Numbers y, std::int64_t rows,
                           std::int64_t columns) override;
-  void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
+  void activation_backward(Activation kind, bool gated, ConstNumbers x, ConstNumbers dy, Numbers dx,
                            std::int64_t rows, std::int64_t columns) override;
 
-  void attention_forward(const AttentionSize& size, const float* qkv, float* out, float* statistics) override;
-  void attention_backward(const AttentionSize& size, const float* qkv, const float* out, const float* dout,
-                          const float* statistics, float* dqkv) override;
-  void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
-                               const float* values, float* out, float* statistics) override;
-  void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
-                                const float* values, const float* out, const float* dout,
-                                const float* statistics, float* dqkv, float* dkeys, float* dvalues) override;
-  void rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) override;
+  void attention_forward(const AttentionSize& size, ConstNumbers qkv, Numbers out,
+                         float* statistics) override;
+  void attention_backward(const AttentionSize& size, ConstNumbers qkv, ConstNumbers out, ConstNumbers dout,
+                          const float* statistics, Numbers dqkv) override;
+  void attention_block_forward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                               ConstNumbers values, Numbers out, float* statistics) override;
+  void attention_block_backward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                                ConstNumbers values, ConstNumbers out, ConstNumbers dout,
+                                const float* statistics, Numbers dqkv, Numbers dkeys,
+                                Numbers dvalues) override;
+  void rotary(const AttentionSize& size, Numbers qkv, const RotaryAngles& angles, bool inverse) override;
 
-  void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
+  void embedding_forward(const std::int32_t* tokens, const float* table, Numbers out, std::int64_t rows,
                          std::int64_t columns, std::int32_t first, std::int32_t count) override;
-  void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
+  void embedding_backward(const std::int32_t* tokens, ConstNumbers dout, float* dtable, std::int64_t rows,
                           std::int64_t columns, std::int32_t first, std::int32_t count) override;
-  void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+  void positions_forward(const float* table, Numbers out, std::int64_t rows, std::int64_t columns,
                          int seq) override;
-  void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+  void positions_backward(ConstNumbers dout, float* dtable, std::int64_t rows, std::int64_t columns,
                           int seq) override;
 
-  void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+  void loss_max(ConstNumbers logits, float* maximum, std::int64_t rows, std::int64_t columns,
                 std::int64_t stride) override;
-  void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+  void loss_sum(Numbers logits, const float* maximum, const std::int32_t* targets, float* sums,
                 std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) override;
-  void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
-                     std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
-                     double* loss) override;
+  void loss_gradient(Numbers logits, const float* maximum, const float* sums, const std::int32_t* targets,
+                     float scale, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                     std::int32_t first, double* loss) override;
 
-  void convolution_forward(const WindowSize& size, const float* x, const float* weight, const float* bias,
-                           float* y) override;
-  void convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
-                                  float* dx) override;
-  void convolution_backward_weight(const WindowSize& size, const float* x, const float* dy, float* dweight,
+  void convolution_forward(const WindowSize& size, ConstNumbers x, const float* weight, const float* bias,
+                           Numbers y) override;
+  void convolution_backward_input(const WindowSize& size, ConstNumbers dy, const float* weight,
+                                  Numbers dx) override;
+  void convolution_backward_weight(const WindowSize& size, ConstNumbers x, ConstNumbers dy, float* dweight,
                                    float* dbias, bool accumulate) override;
-  void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) override;
-  void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places, float* dx) override;
-  void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
+  void pool_forward(const WindowSize& size, ConstNumbers x, Numbers y, std::int32_t* places) override;
+  void pool_backward(const WindowSize& size, ConstNumbers dy, const std::int32_t* places,
+                     Numbers dx) override;
+  void batch_norm_forward(ConstNumbers x, const float* weight, const float* bias, Numbers y, float* mean,
                           float* inverse, float* variance, std::int64_t rows, std::int64_t channels,
                           std::int64_t pixels, float epsilon) override;
   void running_statistics(const float* mean, const float* variance, float* running_mean,
                           float* running_variance, std::int64_t channels, std::int64_t samples,
                           float momentum) override;
-  void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                           const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
+  void batch_norm_backward(ConstNumbers dy, ConstNumbers x, const float* weight, const float* mean,
+                           const float* inverse, Numbers dx, float* dweight, float* dbias, std::int64_t rows,
                            std::int64_t channels, std::int64_t pixels) override;
 
-  void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+  void gather_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                    std::int64_t rows, std::int64_t columns) override;
-  void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+  void sum_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                 std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) override;
-  void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out, std::int64_t rows,
+  void dot_rows(ConstNumbers a, ConstNumbers b, const std::int32_t* index, float* out, std::int64_t rows,
                 int per_row, std::int64_t columns) override;
 
   void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
@@ -157,13 +162,23 @@ class CudaDevice final : public Device {
             const AdamConstants& constants, std::int64_t step) override;
 
  private:
-  // The same in product_type_, packed and filled up with zeros, in memory to release; or as it is where that
-  // is fp32's.
-  Factor in_product_type(const Factor& factor);
+  // In which is multiplied: the two-byte type that one of them has, or what fp32 words were said to be.
+  DType product_type(ConstNumbers a, ConstNumbers b, ConstNumbers c) const;
+  // A factor of a product in `type`: as it lies where tensor cores can read it so and `in_place` allows, else
+  // packed and filled up with zeros, in memory to release.
+  struct Operand {
+    Factor factor;
+    void* memory = nullptr;
+  };
+  Operand operand(DType type, ConstNumbers numbers, const Factor& shape, bool in_place);
+  struct Matrix {
+    ConstNumbers numbers;
+    bool transposed;
+    std::int64_t stride;
+  };
+  // Calls multiply(type, left, right, result, its first column) for each part of a product.
   template <class Multiply>
-  void in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply);
-  void release_narrowed(const Factor& factor);
-  int factor_bytes() const { return bytes_of(product_type_) == 2 ? 2 : 4; }  // of an element
+  void product(const Matrix& a, const Matrix& b, std::int64_t k, const Result& c, Multiply multiply);
 
   int index_;
   std::size_t columns_bytes_;

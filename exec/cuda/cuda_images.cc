@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "exec/cuda/by_type.h"
 #include "exec/cuda/cuda_device.h"
-#include "exec/cuda/kernels.h"
 #include "exec/cuda/scratch.h"
 
 namespace orrery::exec {
@@ -32,6 +32,11 @@ kernels::Windows windows_of(const WindowSize& size) {
   std::copy(image.dilation.begin(), image.dilation.end(), w.dilation);
   w.average = image.average;
   return w;
+}
+
+// Of an element of a product's factor.
+int factor_bytes(DType type) {
+  return bytes_of(type) == 2 ? 2 : 4;
 }
 
 // A convolution's matrices, of as many samples as are worked on at once: of each group `outputs` x `inputs`
@@ -84,85 +89,105 @@ void by_samples(const WindowSize& size, int at_once, Run run) {
 
 }  // namespace
 
-void CudaDevice::convolution_forward(const WindowSize& size, const float* x, const float* weight,
-                                     const float* bias, float* y) {
+void CudaDevice::convolution_forward(const WindowSize& size, ConstNumbers x, const float* weight,
+                                     const float* bias, Numbers y) {
   if (size.batch == 0) return;
+  const DType type = product_type(x, y, y);
   const Matrices m = matrices_of(size, columns_bytes_);
-  const Scratch columns(*this, m.columns_elements(), factor_bytes());
+  const Scratch columns(*this, m.columns_elements(), factor_bytes(type));
   const Scratch results(*this, m.results_elements(), sizeof(float));
-  const Factor weights = in_product_type({weight, false, m.groups * m.outputs, m.inputs, m.inputs});
+  const Operand weights =
+      operand(type, weight, {nullptr, false, m.groups * m.outputs, m.inputs, m.inputs}, true);
   by_samples(size, m.samples, [&](const kernels::Windows& w, std::int64_t first) {
-    kernels::images_to_columns(w, product_type_, x + first * size.image.input.elements(), columns.data(),
-                               m.stride, stream_);
-    products_->multiply(product_type_, m.weights(weights.data, weights.stride, false),
-                        m.columns(columns.data(), w.samples, false),
-                        {results.floats(), m.outputs, w.samples * m.pixels, m.stride, m.outputs * m.stride},
-                        1, 0, m.groups, stream_);
-    kernels::channels_to_samples(results.floats(), m.stride, bias, y + first * size.image.output.elements(),
-                                 w.samples, narrow_int(size.image.output.channels), narrow_int(m.pixels),
-                                 stream_);
+    const ConstNumbers images = x + first * size.image.input.elements();
+    by_type(x,
+            [&](auto of) { of.images.to_columns(w, type, of(images), columns.data(), m.stride, stream_); });
+    products_->multiply(
+        type, m.weights(weights.factor.data, weights.factor.stride, false),
+        m.columns(columns.data(), w.samples, false),
+        {results.floats(), DType::fp32, m.outputs, w.samples * m.pixels, m.stride, m.outputs * m.stride}, 1,
+        0, m.groups, stream_);
+    const Numbers outputs = y + first * size.image.output.elements();
+    by_type(y, [&](auto of) {
+      of.images.from_channels(results.floats(), m.stride, bias, of(outputs), w.samples,
+                              narrow_int(size.image.output.channels), narrow_int(m.pixels), stream_);
+    });
   });
-  release_narrowed(weights);
+  release(weights.memory);
 }
 
-void CudaDevice::convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
-                                            float* dx) {
+void CudaDevice::convolution_backward_input(const WindowSize& size, ConstNumbers dy, const float* weight,
+                                            Numbers dx) {
   if (size.batch == 0) return;
+  const DType type = product_type(dy, dx, dx);
   const Matrices m = matrices_of(size, columns_bytes_);
   const Scratch columns(*this, m.columns_elements(), sizeof(float));
-  const Scratch results(*this, m.results_elements(), factor_bytes());
-  const Factor weights = in_product_type({weight, false, m.groups * m.outputs, m.inputs, m.inputs});
+  const Scratch results(*this, m.results_elements(), factor_bytes(type));
+  const Operand weights =
+      operand(type, weight, {nullptr, false, m.groups * m.outputs, m.inputs, m.inputs}, true);
   by_samples(size, m.samples, [&](const kernels::Windows& w, std::int64_t first) {
-    kernels::samples_to_channels(product_type_, dy + first * size.image.output.elements(), results.data(),
-                                 m.stride, w.samples, narrow_int(size.image.output.channels),
-                                 narrow_int(m.pixels), stream_);
-    products_->multiply(product_type_, m.weights(weights.data, weights.stride, true),
-                        m.results(results.data(), w.samples),
-                        {columns.floats(), m.inputs, w.samples * m.pixels, m.stride, m.inputs * m.stride}, 1,
-                        0, m.groups, stream_);
-    kernels::columns_to_images(w, columns.floats(), m.stride, dx + first * size.image.input.elements(),
-                               stream_);
+    const ConstNumbers outputs = dy + first * size.image.output.elements();
+    by_type(dy, [&](auto of) {
+      of.images.to_channels(type, of(outputs), results.data(), m.stride, w.samples,
+                            narrow_int(size.image.output.channels), narrow_int(m.pixels), stream_);
+    });
+    products_->multiply(
+        type, m.weights(weights.factor.data, weights.factor.stride, true),
+        m.results(results.data(), w.samples),
+        {columns.floats(), DType::fp32, m.inputs, w.samples * m.pixels, m.stride, m.inputs * m.stride}, 1, 0,
+        m.groups, stream_);
+    const Numbers images = dx + first * size.image.input.elements();
+    by_type(dx, [&](auto of) { of.images.from_columns(w, columns.floats(), m.stride, of(images), stream_); });
   });
-  release_narrowed(weights);
+  release(weights.memory);
 }
 
-void CudaDevice::convolution_backward_weight(const WindowSize& size, const float* x, const float* dy,
+void CudaDevice::convolution_backward_weight(const WindowSize& size, ConstNumbers x, ConstNumbers dy,
                                              float* dweight, float* dbias, bool accumulate) {
   if (size.batch == 0) return;
+  const DType type = product_type(x, dy, dy);
   const Matrices m = matrices_of(size, columns_bytes_);
   const int channels = narrow_int(size.image.output.channels);
-  const Scratch columns(*this, m.columns_elements(), factor_bytes());
-  const Scratch results(*this, m.results_elements(), factor_bytes());
+  const Scratch columns(*this, m.columns_elements(), factor_bytes(type));
+  const Scratch results(*this, m.results_elements(), factor_bytes(type));
   by_samples(size, m.samples, [&](const kernels::Windows& w, std::int64_t first) {
-    kernels::images_to_columns(w, product_type_, x + first * size.image.input.elements(), columns.data(),
-                               m.stride, stream_);
-    kernels::samples_to_channels(product_type_, dy + first * size.image.output.elements(), results.data(),
-                                 m.stride, w.samples, channels, narrow_int(m.pixels), stream_);
-    products_->multiply(product_type_, m.results(results.data(), w.samples),
+    const ConstNumbers images = x + first * size.image.input.elements();
+    by_type(x,
+            [&](auto of) { of.images.to_columns(w, type, of(images), columns.data(), m.stride, stream_); });
+    const ConstNumbers outputs = dy + first * size.image.output.elements();
+    by_type(dy, [&](auto of) {
+      of.images.to_channels(type, of(outputs), results.data(), m.stride, w.samples, channels,
+                            narrow_int(m.pixels), stream_);
+    });
+    products_->multiply(type, m.results(results.data(), w.samples),
                         m.columns(columns.data(), w.samples, true),
-                        {dweight, m.outputs, m.inputs, m.inputs, m.outputs * m.inputs}, 1,
+                        {dweight, DType::fp32, m.outputs, m.inputs, m.inputs, m.outputs * m.inputs}, 1,
                         accumulate || first > 0 ? 1.0F : 0.0F, m.groups, stream_);
   });
   if (dbias != nullptr)
-    kernels::channel_sums(dy, dbias, accumulate, narrow_int(size.batch), channels, narrow_int(m.pixels),
-                          stream_);
+    by_type(dy, [&](auto of) {
+      of.images.channel_sums(of(dy), dbias, accumulate, narrow_int(size.batch), channels,
+                             narrow_int(m.pixels), stream_);
+    });
 }
 
-void CudaDevice::pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) {
-  kernels::pool_forward(windows_of(size), x, y, places, stream_);
+void CudaDevice::pool_forward(const WindowSize& size, ConstNumbers x, Numbers y, std::int32_t* places) {
+  by_type(y, [&](auto of) { of.images.pool_forward(windows_of(size), of(x), of(y), places, stream_); });
 }
 
-void CudaDevice::pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places,
-                               float* dx) {
-  kernels::pool_backward(windows_of(size), dy, places, dx, stream_);
+void CudaDevice::pool_backward(const WindowSize& size, ConstNumbers dy, const std::int32_t* places,
+                               Numbers dx) {
+  by_type(dx, [&](auto of) { of.images.pool_backward(windows_of(size), of(dy), places, of(dx), stream_); });
 }
 
-void CudaDevice::batch_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+void CudaDevice::batch_norm_forward(ConstNumbers x, const float* weight, const float* bias, Numbers y,
                                     float* mean, float* inverse, float* variance, std::int64_t rows,
                                     std::int64_t channels, std::int64_t pixels, float epsilon) {
   narrow_int(rows * pixels);
-  kernels::batch_norm_forward(x, weight, bias, y, mean, inverse, variance, narrow_int(rows),
-                              narrow_int(channels), narrow_int(pixels), epsilon, stream_);
+  by_type(y, [&](auto of) {
+    of.images.batch_norm_forward(of(x), weight, bias, of(y), mean, inverse, variance, narrow_int(rows),
+                                 narrow_int(channels), narrow_int(pixels), epsilon, stream_);
+  });
 }
 
 void CudaDevice::running_statistics(const float* mean, const float* variance, float* running_mean,
@@ -172,12 +197,14 @@ void CudaDevice::running_statistics(const float* mean, const float* variance, fl
                               stream_);
 }
 
-void CudaDevice::batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                                     const float* inverse, float* dx, float* dweight, float* dbias,
+void CudaDevice::batch_norm_backward(ConstNumbers dy, ConstNumbers x, const float* weight, const float* mean,
+                                     const float* inverse, Numbers dx, float* dweight, float* dbias,
                                      std::int64_t rows, std::int64_t channels, std::int64_t pixels) {
   narrow_int(rows * pixels);
-  kernels::batch_norm_backward(dy, x, weight, mean, inverse, dx, dweight, dbias, narrow_int(rows),
-                               narrow_int(channels), narrow_int(pixels), stream_);
+  by_type(dx, [&](auto of) {
+    of.images.batch_norm_backward(of(dy), of(x), weight, mean, inverse, of(dx), dweight, dbias,
+                                  narrow_int(rows), narrow_int(channels), narrow_int(pixels), stream_);
+  });
 }
 
 }  // namespace orrery::exec

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "exec/cuda/launch.h"
+#include "exec/cuda/two_bytes.h"
 
 namespace orrery::exec::kernels {
 
@@ -34,51 +35,65 @@ template <class T, int Count>
 struct alignas(Count * sizeof(T)) Some {
   T x[Count];
 };
-using Four = Some<float, 4>;
-using Eight = Some<std::uint16_t, 8>;  // of a two-byte type
+// As many as a thread moves at once.
+constexpr std::size_t kPieceBytes = 16;
+template <class T>
+constexpr int kPiece = static_cast<int>(kPieceBytes / sizeof(T));
+template <class T>
+using Piece = Some<T, kPiece<T>>;
 
 __host__ __device__ inline bool aligned(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four) == 0;
+  return reinterpret_cast<std::uintptr_t>(data) % kPieceBytes == 0;
+}
+// Rows so far apart from an aligned place are aligned.
+template <class T>
+bool aligned_rows(const T* data, std::int64_t stride) {
+  return aligned(data) && stride % kPiece<T> == 0;
 }
 
-// x becomes what stands from `row` + column on, up to column `end`, and zero from there on. by_fours: rows
-// and columns are multiples of four apart from an aligned place.
-__device__ inline void read_eight(float (&x)[8], const float* row, std::int64_t column, std::int64_t end,
-                                  bool by_fours) {
-  const float* first = row + column;
-  if (by_fours && column + 8 <= end) {
-    const Four halves[2] = {reinterpret_cast<const Four*>(first)[0], reinterpret_cast<const Four*>(first)[1]};
-    for (int c = 0; c < 8; ++c) x[c] = halves[c / 4].x[c % 4];
+// x becomes what stands from `row` + column on, up to column `end`, and zero from there on. `column` is a
+// multiple of eight; by_pieces: rows are aligned.
+template <class T>
+__device__ inline void read_eight(float (&x)[8], const T* row, std::int64_t column, std::int64_t end,
+                                  bool by_pieces) {
+  const T* first = row + column;
+  if (by_pieces && column + 8 <= end) {
+    Piece<T> pieces[8 / kPiece<T>];
+    for (int p = 0; p < 8 / kPiece<T>; ++p) pieces[p] = reinterpret_cast<const Piece<T>*>(first)[p];
+    for (int c = 0; c < 8; ++c) x[c] = wide(pieces[c / kPiece<T>].x[c % kPiece<T>]);
   } else {
-    for (int c = 0; c < 8; ++c) x[c] = column + c < end ? first[c] : 0;
+    for (int c = 0; c < 8; ++c) x[c] = column + c < end ? wide(first[c]) : 0;
   }
 }
 
-// out[i] = f(i, in[i]...), four elements at a time where `by_fours`: enough of them on their way for the
+// out[i] = f(i, in[i]...), in fp32; a piece at a time where `by_pieces`: enough of them on their way for the
 // memory's rate.
-template <class F, class... In>
-__global__ void map_kernel(std::size_t count, bool by_fours, float* out, F f, const In*... in) {
+template <class F, class T, class... In>
+__global__ void map_kernel(std::size_t count, bool by_pieces, T* out, F f, const In*... in) {
+  constexpr int kSize = kPiece<T>;
   const std::size_t first = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  const std::size_t fours = by_fours ? count / 4 : 0;
-  for (std::size_t i = first; i < fours; i += step) {
-    Four result;
-    const auto apply = [&](const auto&... four) {
-      for (int c = 0; c < 4; ++c) result.x[c] = f(4 * i + static_cast<std::size_t>(c), four.x[c]...);
+  const std::size_t pieces = by_pieces ? count / kSize : 0;
+  for (std::size_t i = first; i < pieces; i += step) {
+    Piece<T> result;
+    const auto apply = [&](const auto&... piece) {
+      for (int c = 0; c < kSize; ++c)
+        put(result.x[c], f(kSize * i + static_cast<std::size_t>(c), wide(piece.x[c])...));
     };
-    apply(reinterpret_cast<const Four*>(in)[i]...);
-    reinterpret_cast<Four*>(out)[i] = result;
+    apply(reinterpret_cast<const Piece<In>*>(in)[i]...);
+    reinterpret_cast<Piece<T>*>(out)[i] = result;
   }
-  for (std::size_t i = 4 * fours + first; i < count; i += step) out[i] = f(i, in[i]...);
+  for (std::size_t i = kSize * pieces + first; i < count; i += step) put(out[i], f(i, wide(in[i])...));
 }
 
-// out may be one of `in`, which are of floats.
-template <class F, class... In>
-void map(std::size_t count, cudaStream_t stream, float* out, F f, const In*... in) {
+// out may be one of `in`, which are of the same type.
+template <class T, class F, class... In>
+void map(std::size_t count, cudaStream_t stream, T* out, F f, const In*... in) {
+  static_assert(((sizeof(In) == sizeof(T)) && ...));
   if (count == 0) return;
-  const bool by_fours = (aligned(out) && ... && aligned(in));
-  launch(map_kernel<F, In...>, blocks_for(by_fours ? (count + 3) / 4 : count), kEachThreads, 0, stream, count,
-         by_fours, out, f, in...);
+  const bool by_pieces = (aligned(out) && ... && aligned(in));
+  launch(map_kernel<F, T, In...>, blocks_for(by_pieces ? (count + kPiece<T> - 1) / kPiece<T> : count),
+         kEachThreads, 0, stream, count, by_pieces, out, f, in...);
 }
 
 // Rows and columns of an index, by a multiplication where that is enough (Granlund and Montgomery, PLDI

@@ -24,10 +24,11 @@ unsigned blocks_of(std::int64_t count) {
 }
 
 // Tile by tile through shared memory, so that both sides are read and written along their rows.
-__global__ void transpose_kernel(const float* from, std::int64_t from_stride, float* to,
-                                 std::int64_t to_stride, std::int64_t tiles, std::int64_t rows,
-                                 std::int64_t columns, Cells across, Cells matrix) {
-  __shared__ float tile[kTransposed][kTransposed + 1];
+template <class T>
+__global__ void transpose_kernel(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride,
+                                 std::int64_t tiles, std::int64_t rows, std::int64_t columns, Cells across,
+                                 Cells matrix) {
+  __shared__ T tile[kTransposed][kTransposed + 1];
   for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     const std::int64_t m = matrix.row(static_cast<std::size_t>(index));
     const std::int64_t within = matrix.column(static_cast<std::size_t>(index), m);
@@ -47,15 +48,17 @@ __global__ void transpose_kernel(const float* from, std::int64_t from_stride, fl
 
 // One block per 32 columns of a part of the rows; 8 row lanes each sum a stride of them, then meet in shared
 // memory.
-__global__ void column_sums_kernel(const float* gradient, float* sums, std::int64_t rows,
-                                   std::int64_t columns, std::int64_t stride, std::int64_t rows_of_part) {
+template <class T>
+__global__ void column_sums_kernel(const T* gradient, float* sums, std::int64_t rows, std::int64_t columns,
+                                   std::int64_t stride, std::int64_t rows_of_part) {
   __shared__ float part[8][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   const std::int64_t first = blockIdx.y * rows_of_part;
   const std::int64_t end = first + rows_of_part < rows ? first + rows_of_part : rows;
   float sum = 0;
   if (column < columns)
-    for (std::int64_t row = first + threadIdx.y; row < end; row += 8) sum += gradient[row * stride + column];
+    for (std::int64_t row = first + threadIdx.y; row < end; row += 8)
+      sum += wide(gradient[row * stride + column]);
   part[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
@@ -101,39 +104,39 @@ __device__ float derivative(Unary kind, float x) {
 }
 
 // `count` times `Count` outputs; gates and what they multiply lie side by side in rows of twice `columns`.
-template <int Count>
-__global__ void gated_forward_kernel(std::size_t count, Unary kind, const float* x, float* y,
-                                     std::int64_t columns, Cells cells) {
+template <class T, int Count>
+__global__ void gated_forward_kernel(std::size_t count, Unary kind, const T* x, T* y, std::int64_t columns,
+                                     Cells cells) {
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
-    const float* at = x + row * 2 * columns + Count * cells.column(i, row);
-    const Some<float, Count> gate = *reinterpret_cast<const Some<float, Count>*>(at);
-    const Some<float, Count> up = *reinterpret_cast<const Some<float, Count>*>(at + columns);
-    Some<float, Count> result;
-    for (int c = 0; c < Count; ++c) result.x[c] = apply(kind, gate.x[c]) * up.x[c];
-    reinterpret_cast<Some<float, Count>*>(y)[i] = result;
+    const T* at = x + row * 2 * columns + Count * cells.column(i, row);
+    const Some<T, Count> gate = *reinterpret_cast<const Some<T, Count>*>(at);
+    const Some<T, Count> up = *reinterpret_cast<const Some<T, Count>*>(at + columns);
+    Some<T, Count> result;
+    for (int c = 0; c < Count; ++c) put(result.x[c], apply(kind, wide(gate.x[c])) * wide(up.x[c]));
+    reinterpret_cast<Some<T, Count>*>(y)[i] = result;
   }
 }
 
-template <int Count>
-__global__ void gated_backward_kernel(std::size_t count, Unary kind, const float* x, const float* dy,
-                                      float* dx, std::int64_t columns, Cells cells) {
+template <class T, int Count>
+__global__ void gated_backward_kernel(std::size_t count, Unary kind, const T* x, const T* dy, T* dx,
+                                      std::int64_t columns, Cells cells) {
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
     const std::int64_t at = row * 2 * columns + Count * cells.column(i, row);
-    const Some<float, Count> upstream = reinterpret_cast<const Some<float, Count>*>(dy)[i];
-    const Some<float, Count> gate = *reinterpret_cast<const Some<float, Count>*>(x + at);
-    const Some<float, Count> up = *reinterpret_cast<const Some<float, Count>*>(x + at + columns);
-    Some<float, Count> of_gate;
-    Some<float, Count> of_up;
+    const Some<T, Count> upstream = reinterpret_cast<const Some<T, Count>*>(dy)[i];
+    const Some<T, Count> gate = *reinterpret_cast<const Some<T, Count>*>(x + at);
+    const Some<T, Count> up = *reinterpret_cast<const Some<T, Count>*>(x + at + columns);
+    Some<T, Count> of_gate;
+    Some<T, Count> of_up;
     for (int c = 0; c < Count; ++c) {
-      of_gate.x[c] = upstream.x[c] * up.x[c] * derivative(kind, gate.x[c]);
-      of_up.x[c] = upstream.x[c] * apply(kind, gate.x[c]);
+      put(of_gate.x[c], wide(upstream.x[c]) * wide(up.x[c]) * derivative(kind, wide(gate.x[c])));
+      put(of_up.x[c], wide(upstream.x[c]) * apply(kind, wide(gate.x[c])));
     }
-    *reinterpret_cast<Some<float, Count>*>(dx + at) = of_gate;
-    *reinterpret_cast<Some<float, Count>*>(dx + at + columns) = of_up;
+    *reinterpret_cast<Some<T, Count>*>(dx + at) = of_gate;
+    *reinterpret_cast<Some<T, Count>*>(dx + at + columns) = of_up;
   }
 }
 
@@ -156,64 +159,73 @@ Fates fates_of(const Dropout& of) {
   return {of.rows, of.place, dropout_threshold(of.rate), dropout_scale(of.rate), of.first_column};
 }
 
+// How many neighbours a gated activation can work on at once.
+template <class T>
+bool gates_by_pieces(std::int64_t columns, const T* x, const T* y) {
+  return columns % kPiece<T> == 0 && aligned(x) && aligned(y);
+}
+
 }  // namespace
 
-void fill(float* data, std::size_t count, float value, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::fill(T* data, std::size_t count, float value, cudaStream_t stream) {
   map(count, stream, data, [=] __device__(std::size_t) { return value; });
 }
 
-void add(float* into, const float* from, std::size_t count, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::add(T* into, const T* from, std::size_t count, cudaStream_t stream) {
   map(
       count, stream, into, [=] __device__(std::size_t, float a, float b) { return a + b; }, into, from);
 }
 
-void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::scale(T* data, std::size_t count, float factor, cudaStream_t stream) {
   map(
       count, stream, data, [=] __device__(std::size_t, float x) { return x * factor; }, data);
 }
 
-void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::multiply(T* into, const T* by, std::size_t count, cudaStream_t stream) {
   map(
       count, stream, into, [=] __device__(std::size_t, float a, float b) { return a * b; }, into, by);
 }
 
-void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::softcap(float cap, T* x, T* slopes, std::size_t count, cudaStream_t stream) {
   each(count, stream, [=] __device__(std::size_t i) {
-    const float t = tanhf(x[i] / cap);
-    x[i] = cap * t;
-    slopes[i] = 1 - t * t;
+    const float t = tanhf(wide(x[i]) / cap);
+    put(x[i], cap * t);
+    put(slopes[i], 1 - t * t);
   });
 }
 
-void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
-               std::int64_t batch, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::transpose(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride,
+                               std::int64_t batch, std::int64_t rows, std::int64_t columns,
+                               cudaStream_t stream) {
   if (batch * rows * columns == 0) return;
   const auto tiles = [](std::int64_t side) { return (side + kTransposed - 1) / kTransposed; };
   const Cells across(tiles(columns));
   const Cells matrix(tiles(rows) * tiles(columns));
-  launch(transpose_kernel, blocks_of(batch * tiles(rows) * tiles(columns)), dim3(kTransposed, 8), 0, stream,
-         from, from_stride, to, to_stride, batch * tiles(rows) * tiles(columns), rows, columns, across,
-         matrix);
+  launch(transpose_kernel<T>, blocks_of(batch * tiles(rows) * tiles(columns)), dim3(kTransposed, 8), 0,
+         stream, from, from_stride, to, to_stride, batch * tiles(rows) * tiles(columns), rows, columns,
+         across, matrix);
 }
 
-void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
-  if (count == 0) return;
-  launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kEachThreads, 0, stream,
-         data, count, result);
-}
-
-void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, float factor,
-                  cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::scale_matrix(T* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                                  float factor, cudaStream_t stream) {
   const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     const std::int64_t row = cells.row(i);
-    float& element = data[row * stride + cells.column(i, row)];
-    element = factor == 0 ? 0 : factor * element;
+    T& element = data[row * stride + cells.column(i, row)];
+    put(element, factor == 0 ? 0 : factor * wide(element));
   });
 }
 
-void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
-              cudaStream_t stream) {
+template <class T>
+void Elementwise<T>::add_bias(T* data, const float* bias, std::int64_t rows, std::int64_t columns,
+                              std::int64_t stride, cudaStream_t stream) {
   const Cells cells(columns);
   if (stride == columns)
     return map(
@@ -222,8 +234,156 @@ void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t co
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     const std::int64_t row = cells.row(i);
     const std::int64_t column = cells.column(i, row);
-    data[row * stride + column] += bias[column];
+    T& element = data[row * stride + column];
+    put(element, wide(element) + bias[column]);
   });
+}
+
+template <class T>
+void Elementwise<T>::bias_gradient(const T* gradient, float* out, std::int64_t rows, std::int64_t columns,
+                                   std::int64_t stride, float* scratch, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return;
+  const std::int64_t parts = row_parts(rows);
+  launch(column_sums_kernel<T>,
+         dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8), 0,
+         stream, gradient, scratch, rows, columns, stride, (rows + parts - 1) / parts);
+  add_parts(scratch, out, parts, columns, stream);
+}
+
+template <class T>
+void Elementwise<T>::residual_forward(const T* branch, const float* bias, const T* residual, T* out,
+                                      std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
+  map(
+      static_cast<std::size_t>(rows * columns), stream, out,
+      [=] __device__(std::size_t i, float added, float stays) {
+        return added + (bias ? bias[cells.column(i)] : 0) + stays;
+      },
+      branch, residual);
+}
+
+template <class T>
+void Elementwise<T>::dropout(const Dropout& of, const T* x, T* y, std::int64_t rows, std::int64_t columns,
+                             cudaStream_t stream) {
+  const Fates fates = fates_of(of);
+  const Cells cells(columns);
+  map(
+      static_cast<std::size_t>(rows * columns), stream, y,
+      [=] __device__(std::size_t i, float value) {
+        const std::int64_t row = cells.row(i);
+        const float factor = fates.factor(row, cells.column(i, row));
+        return factor == 0 ? 0 : factor * value;
+      },
+      x);
+}
+
+template <class T>
+void Elementwise<T>::dropout_residual(const Dropout& of, const T* branch, const float* bias,
+                                      const T* residual, T* out, std::int64_t rows, std::int64_t columns,
+                                      cudaStream_t stream) {
+  const Fates fates = fates_of(of);
+  const Cells cells(columns);
+  map(
+      static_cast<std::size_t>(rows * columns), stream, out,
+      [=] __device__(std::size_t i, float added, float stays) {
+        const std::int64_t row = cells.row(i);
+        const std::int64_t column = cells.column(i, row);
+        return (added + (bias ? bias[column] : 0)) * fates.factor(row, column) + stays;
+      },
+      branch, residual);
+}
+
+template <class T>
+void Elementwise<T>::activation_forward(Unary kind, bool gated, const T* x, T* y, std::int64_t rows,
+                                        std::int64_t columns, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  if (count == 0) return;
+  if (!gated) {
+    map(
+        count, stream, y, [=] __device__(std::size_t, float value) { return apply(kind, value); }, x);
+  } else if (gates_by_pieces(columns, x, y)) {
+    launch(gated_forward_kernel<T, kPiece<T>>, blocks_for(count / kPiece<T>), kEachThreads, 0, stream,
+           count / kPiece<T>, kind, x, y, columns, Cells(columns / kPiece<T>));
+  } else {
+    launch(gated_forward_kernel<T, 1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, y, columns,
+           Cells(columns));
+  }
+}
+
+template <class T>
+void Elementwise<T>::activation_backward(Unary kind, bool gated, const T* x, const T* dy, T* dx,
+                                         std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  if (count == 0) return;
+  if (!gated) {
+    map(
+        count, stream, dx,
+        [=] __device__(std::size_t, float value, float upstream) {
+          return upstream * derivative(kind, value);
+        },
+        x, dy);
+  } else if (gates_by_pieces(columns, x, dx) && aligned(dy)) {
+    launch(gated_backward_kernel<T, kPiece<T>>, blocks_for(count / kPiece<T>), kEachThreads, 0, stream,
+           count / kPiece<T>, kind, x, dy, dx, columns, Cells(columns / kPiece<T>));
+  } else {
+    launch(gated_backward_kernel<T, 1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, dy, dx,
+           columns, Cells(columns));
+  }
+}
+
+template <class T>
+void Elementwise<T>::embedding_forward(const std::int32_t* tokens, const float* table, T* out,
+                                       std::int64_t rows, std::int64_t columns, std::int32_t first,
+                                       std::int32_t count, cudaStream_t stream) {
+  const Cells cells(columns);
+  map(static_cast<std::size_t>(rows * columns), stream, out, [=] __device__(std::size_t i) {
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
+    const std::int32_t token = tokens[row] - first;
+    return token >= 0 && token < count ? table[token * columns + column] : 0;
+  });
+}
+
+template <class T>
+void Elementwise<T>::embedding_backward(const std::int32_t* tokens, const T* dout, float* dtable,
+                                        std::int64_t rows, std::int64_t columns, std::int32_t first,
+                                        std::int32_t count, cudaStream_t stream) {
+  const Cells cells(columns);
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
+    const std::int32_t token = tokens[row] - first;
+    if (token >= 0 && token < count) atomicAdd(dtable + token * columns + column, wide(dout[i]));
+  });
+}
+
+template <class T>
+void Elementwise<T>::positions_forward(const float* table, T* out, std::int64_t rows, std::int64_t columns,
+                                       int seq, cudaStream_t stream) {
+  const Cells cells(seq * columns);
+  map(
+      static_cast<std::size_t>(rows * columns), stream, out,
+      // The table's own rows, one after another.
+      [=] __device__(std::size_t i, float x) { return x + table[cells.column(i)]; }, out);
+}
+
+template <class T>
+void Elementwise<T>::positions_backward(const T* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+                                        int seq, cudaStream_t stream) {
+  // One thread an element of the table sums over the samples: no atomics, the same result each time.
+  const std::int64_t positions = rows < seq ? rows : seq;
+  each(static_cast<std::size_t>(positions * columns), stream, [=] __device__(std::size_t i) {
+    float sum = 0;
+    for (std::int64_t at = static_cast<std::int64_t>(i); at < rows * columns; at += seq * columns)
+      sum += wide(dout[at]);
+    dtable[i] += sum;
+  });
+}
+
+void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
+  if (count == 0) return;
+  launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kEachThreads, 0, stream,
+         data, count, result);
 }
 
 std::int64_t row_parts(std::int64_t rows) {
@@ -238,133 +398,6 @@ void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t
     for (std::int64_t part = 0; part < count; ++part)
       sum += parts[part * columns + static_cast<std::int64_t>(i)];
     sums[i] += sum;
-  });
-}
-
-void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
-                   std::int64_t stride, float* scratch, cudaStream_t stream) {
-  if (rows == 0 || columns == 0) return;
-  const std::int64_t parts = row_parts(rows);
-  launch(column_sums_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)),
-         dim3(32, 8), 0, stream, gradient, scratch, rows, columns, stride, (rows + parts - 1) / parts);
-  add_parts(scratch, out, parts, columns, stream);
-}
-
-void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
-                      std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
-  const Cells cells(columns);
-  map(
-      static_cast<std::size_t>(rows * columns), stream, out,
-      [=] __device__(std::size_t i, float added, float stays) {
-        return added + (bias ? bias[cells.column(i)] : 0) + stays;
-      },
-      branch, residual);
-}
-
-void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns,
-             cudaStream_t stream) {
-  const Fates fates = fates_of(of);
-  const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const std::int64_t row = cells.row(i);
-    const float factor = fates.factor(row, cells.column(i, row));
-    y[i] = factor == 0 ? 0 : factor * x[i];
-  });
-}
-
-void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* residual,
-                      float* out, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
-  const Fates fates = fates_of(of);
-  const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const std::int64_t row = cells.row(i);
-    const std::int64_t column = cells.column(i, row);
-    const float added = branch[i] + (bias ? bias[column] : 0);
-    out[i] = added * fates.factor(row, column) + residual[i];
-  });
-}
-
-// How many neighbours a gated activation can work on at once.
-bool gates_by_fours(std::int64_t columns, const float* x, const float* y) {
-  return columns % 4 == 0 && aligned(x) && aligned(y);
-}
-
-void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
-                        std::int64_t columns, cudaStream_t stream) {
-  const auto count = static_cast<std::size_t>(rows * columns);
-  if (count == 0) return;
-  if (!gated) {
-    map(
-        count, stream, y, [=] __device__(std::size_t, float value) { return apply(kind, value); }, x);
-  } else if (gates_by_fours(columns, x, y)) {
-    launch(gated_forward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, y,
-           columns, Cells(columns / 4));
-  } else {
-    launch(gated_forward_kernel<1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, y, columns,
-           Cells(columns));
-  }
-}
-
-void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
-                         std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
-  const auto count = static_cast<std::size_t>(rows * columns);
-  if (count == 0) return;
-  if (!gated) {
-    map(
-        count, stream, dx,
-        [=] __device__(std::size_t, float value, float upstream) {
-          return upstream * derivative(kind, value);
-        },
-        x, dy);
-  } else if (gates_by_fours(columns, x, dx) && aligned(dy)) {
-    launch(gated_backward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, dy,
-           dx, columns, Cells(columns / 4));
-  } else {
-    launch(gated_backward_kernel<1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, dy, dx,
-           columns, Cells(columns));
-  }
-}
-
-void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
-                       std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
-  const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const std::int64_t row = cells.row(i);
-    const std::int64_t column = cells.column(i, row);
-    const std::int32_t token = tokens[row] - first;
-    out[i] = token >= 0 && token < count ? table[token * columns + column] : 0;
-  });
-}
-
-void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
-                        std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
-  const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const std::int64_t row = cells.row(i);
-    const std::int64_t column = cells.column(i, row);
-    const std::int32_t token = tokens[row] - first;
-    if (token >= 0 && token < count) atomicAdd(dtable + token * columns + column, dout[i]);
-  });
-}
-
-void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns, int seq,
-                       cudaStream_t stream) {
-  const Cells cells(seq * columns);
-  map(
-      static_cast<std::size_t>(rows * columns), stream, out,
-      // The table's own rows, one after another.
-      [=] __device__(std::size_t i, float x) { return x + table[cells.column(i)]; }, out);
-}
-
-void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns, int seq,
-                        cudaStream_t stream) {
-  // One thread an element of the table sums over the samples: no atomics, the same result each time.
-  const std::int64_t positions = rows < seq ? rows : seq;
-  each(static_cast<std::size_t>(positions * columns), stream, [=] __device__(std::size_t i) {
-    float sum = 0;
-    for (std::int64_t at = static_cast<std::int64_t>(i); at < rows * columns; at += seq * columns)
-      sum += dout[at];
-    dtable[i] += sum;
   });
 }
 
@@ -391,5 +424,9 @@ void adam(float* weight, const float* gradient, float* first, float* second, std
     weight[i] -= c.rate * (m / correction1) / (sqrtf(v / correction2) + c.epsilon) + decay;
   });
 }
+
+template struct Elementwise<float>;
+template struct Elementwise<Bf16>;
+template struct Elementwise<Fp16>;
 
 }  // namespace orrery::exec::kernels

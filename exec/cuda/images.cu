@@ -88,23 +88,25 @@ __device__ float sum_over(const Channel& channel, Term term) {
   return reduce_block<false>(sum);
 }
 
-__global__ void channel_sums_kernel(const float* x, float* sums, bool accumulate, Channel channel) {
-  const float sum = sum_over(channel, [&](std::int64_t at) { return x[at]; });
+template <class T>
+__global__ void channel_sums_kernel(const T* x, float* sums, bool accumulate, Channel channel) {
+  const float sum = sum_over(channel, [&](std::int64_t at) { return wide(x[at]); });
   if (threadIdx.x == 0) sums[blockIdx.x] = accumulate ? sums[blockIdx.x] + sum : sum;
 }
 
-__global__ void batch_norm_forward_kernel(const float* x, const float* weight, const float* bias, float* y,
+template <class T>
+__global__ void batch_norm_forward_kernel(const T* x, const float* weight, const float* bias, T* y,
                                           float* mean, float* inverse, float* variance, Channel channel,
                                           float epsilon) {
   const auto count = static_cast<float>(channel.count);
-  const float middle = sum_over(channel, [&](std::int64_t at) { return x[at]; }) / count;
+  const float middle = sum_over(channel, [&](std::int64_t at) { return wide(x[at]); }) / count;
   const float squares =
-      sum_over(channel, [&](std::int64_t at) { return (x[at] - middle) * (x[at] - middle); });
+      sum_over(channel, [&](std::int64_t at) { return (wide(x[at]) - middle) * (wide(x[at]) - middle); });
   const float scale = rsqrtf(squares / count + epsilon);
   const int c = blockIdx.x;
   for (int i = threadIdx.x; i < channel.count; i += kReducingThreads) {
     const std::int64_t at = channel.element(i);
-    y[at] = weight[c] * scale * (x[at] - middle) + bias[c];
+    put(y[at], weight[c] * scale * (wide(x[at]) - middle) + bias[c]);
   }
   if (threadIdx.x != 0) return;
   mean[c] = middle;
@@ -113,19 +115,21 @@ __global__ void batch_norm_forward_kernel(const float* x, const float* weight, c
 }
 
 // With xh = (x - mean) * inverse: dx = weight * inverse * (dy - mean(dy) - xh * mean(dy * xh)).
-__global__ void batch_norm_backward_kernel(const float* dy, const float* x, const float* weight,
-                                           const float* mean, const float* inverse, float* dx, float* dweight,
-                                           float* dbias, Channel channel) {
+template <class T>
+__global__ void batch_norm_backward_kernel(const T* dy, const T* x, const float* weight, const float* mean,
+                                           const float* inverse, T* dx, float* dweight, float* dbias,
+                                           Channel channel) {
   const int c = blockIdx.x;
   const float middle = mean[c];
   const float scale = inverse[c];
-  const float total = sum_over(channel, [&](std::int64_t at) { return dy[at]; });
+  const float total = sum_over(channel, [&](std::int64_t at) { return wide(dy[at]); });
   const float products =
-      scale * sum_over(channel, [&](std::int64_t at) { return dy[at] * (x[at] - middle); });
+      scale * sum_over(channel, [&](std::int64_t at) { return wide(dy[at]) * (wide(x[at]) - middle); });
   const auto count = static_cast<float>(channel.count);
   for (int i = threadIdx.x; i < channel.count; i += kReducingThreads) {
     const std::int64_t at = channel.element(i);
-    dx[at] = weight[c] * scale * (dy[at] - total / count - (x[at] - middle) * scale * (products / count));
+    put(dx[at], weight[c] * scale *
+                    (wide(dy[at]) - total / count - (wide(x[at]) - middle) * scale * (products / count)));
   }
   if (threadIdx.x != 0) return;
   dweight[c] += products;
@@ -134,8 +138,9 @@ __global__ void batch_norm_backward_kernel(const float* dy, const float* x, cons
 
 }  // namespace
 
-void images_to_columns(const Windows& windows, DType type, const float* x, void* columns, std::int64_t stride,
-                       cudaStream_t stream) {
+template <class T>
+void Images<T>::to_columns(const Windows& windows, DType type, const T* x, void* columns, std::int64_t stride,
+                           cudaStream_t stream) {
   const Windows w = windows;
   const int pixels = w.out_height * w.out_width;
   const int width = w.samples * pixels;
@@ -149,13 +154,14 @@ void images_to_columns(const Windows& windows, DType type, const float* x, void*
     const int y = pixel / w.out_width * w.stride[0] - w.padding[0] + element / w.kernel[1] * w.dilation[0];
     const int at = pixel % w.out_width * w.stride[1] - w.padding[1] + element % w.kernel[1] * w.dilation[1];
     const bool on_image = y >= 0 && y < w.height && at >= 0 && at < w.width;
-    const float value = on_image ? x[plane_of(w, column / pixels, row / kernel) + y * w.width + at] : 0;
+    const float value = on_image ? wide(x[plane_of(w, column / pixels, row / kernel) + y * w.width + at]) : 0;
     put_factor(type, columns, row * stride + column, value);
   });
 }
 
-void columns_to_images(const Windows& windows, const float* columns, std::int64_t stride, float* x,
-                       cudaStream_t stream) {
+template <class T>
+void Images<T>::from_columns(const Windows& windows, const float* columns, std::int64_t stride, T* x,
+                             cudaStream_t stream) {
   const Windows w = windows;
   const int plane = w.height * w.width;
   const int pixels = w.out_height * w.out_width;
@@ -168,59 +174,64 @@ void columns_to_images(const Windows& windows, const float* columns, std::int64_
     for_windows_on(w, static_cast<int>(i % plane), [&](int pixel, int element) {
       sum += columns[(channel * kernel + element) * stride + sample * pixels + pixel];
     });
-    x[i] = sum;
+    put(x[i], sum);
   });
 }
 
-void samples_to_channels(DType type, const float* from, void* to, std::int64_t stride, int samples,
-                         int channels, int pixels, cudaStream_t stream) {
+template <class T>
+void Images<T>::to_channels(DType type, const T* from, void* to, std::int64_t stride, int samples,
+                            int channels, int pixels, cudaStream_t stream) {
   each(static_cast<std::size_t>(samples) * channels * pixels, stream, [=] __device__(std::size_t i) {
     const int plane = static_cast<int>(i / pixels);
     put_factor(type, to, plane % channels * stride + plane / channels * pixels + static_cast<int>(i % pixels),
-               from[i]);
+               wide(from[i]));
   });
 }
 
-void channels_to_samples(const float* from, std::int64_t stride, const float* bias, float* to, int samples,
-                         int channels, int pixels, cudaStream_t stream) {
+template <class T>
+void Images<T>::from_channels(const float* from, std::int64_t stride, const float* bias, T* to, int samples,
+                              int channels, int pixels, cudaStream_t stream) {
   each(static_cast<std::size_t>(samples) * channels * pixels, stream, [=] __device__(std::size_t i) {
     const int plane = static_cast<int>(i / pixels);
     const int channel = plane % channels;
     const float value = from[channel * stride + plane / channels * pixels + static_cast<int>(i % pixels)];
-    to[i] = bias ? value + bias[channel] : value;
+    put(to[i], bias ? value + bias[channel] : value);
   });
 }
 
-void channel_sums(const float* x, float* sums, bool accumulate, int samples, int channels, int pixels,
-                  cudaStream_t stream) {
-  launch(channel_sums_kernel, static_cast<unsigned>(channels), kReducingThreads, 0, stream, x, sums,
+template <class T>
+void Images<T>::channel_sums(const T* x, float* sums, bool accumulate, int samples, int channels, int pixels,
+                             cudaStream_t stream) {
+  launch(channel_sums_kernel<T>, static_cast<unsigned>(channels), kReducingThreads, 0, stream, x, sums,
          accumulate, channel_of(samples, channels, pixels));
 }
 
-void pool_forward(const Windows& windows, const float* x, float* y, std::int32_t* places,
-                  cudaStream_t stream) {
+template <class T>
+void Images<T>::pool_forward(const Windows& windows, const T* x, T* y, std::int32_t* places,
+                             cudaStream_t stream) {
   const Windows w = windows;
   const int pixels = w.out_height * w.out_width;
   each(static_cast<std::size_t>(w.samples) * w.channels * pixels, stream, [=] __device__(std::size_t i) {
-    const float* plane = x + static_cast<std::int64_t>(i / pixels) * w.height * w.width;
+    const T* plane = x + static_cast<std::int64_t>(i / pixels) * w.height * w.width;
     float total = 0;
     float most = -INFINITY;
     int place = -1;
     const int count = for_window(w, static_cast<int>(i % pixels), [&](int at) {
-      const float value = plane[at];
+      const float value = wide(plane[at]);
       total += value;
       if (value > most || place < 0) {
         most = value;
         place = at;
       }
     });
-    y[i] = w.average ? total / static_cast<float>(count) : most;
+    put(y[i], w.average ? total / static_cast<float>(count) : most);
     if (!w.average) places[i] = place;
   });
 }
 
-void pool_backward(const Windows& windows, const float* dy, const std::int32_t* places, float* dx,
-                   cudaStream_t stream) {
+template <class T>
+void Images<T>::pool_backward(const Windows& windows, const T* dy, const std::int32_t* places, T* dx,
+                              cudaStream_t stream) {
   const Windows w = windows;
   const int plane = w.height * w.width;
   const int pixels = w.out_height * w.out_width;
@@ -230,20 +241,21 @@ void pool_backward(const Windows& windows, const float* dy, const std::int32_t* 
     float sum = 0;
     for_windows_on(w, at, [&](int pixel, int) {
       if (w.average)
-        sum += dy[first + pixel] / static_cast<float>(for_window(w, pixel, [](int) {}));
+        sum += wide(dy[first + pixel]) / static_cast<float>(for_window(w, pixel, [](int) {}));
       else if (places[first + pixel] == at)
-        sum += dy[first + pixel];
+        sum += wide(dy[first + pixel]);
     });
-    dx[i] = sum;
+    put(dx[i], sum);
   });
 }
 
-void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
-                        float* inverse, float* variance, int samples, int channels, int pixels, float epsilon,
-                        cudaStream_t stream) {
+template <class T>
+void Images<T>::batch_norm_forward(const T* x, const float* weight, const float* bias, T* y, float* mean,
+                                   float* inverse, float* variance, int samples, int channels, int pixels,
+                                   float epsilon, cudaStream_t stream) {
   if (samples == 0) return;
-  launch(batch_norm_forward_kernel, static_cast<unsigned>(channels), kReducingThreads, 0, stream, x, weight,
-         bias, y, mean, inverse, variance, channel_of(samples, channels, pixels), epsilon);
+  launch(batch_norm_forward_kernel<T>, static_cast<unsigned>(channels), kReducingThreads, 0, stream, x,
+         weight, bias, y, mean, inverse, variance, channel_of(samples, channels, pixels), epsilon);
 }
 
 void running_statistics(const float* mean, const float* variance, float* running_mean,
@@ -256,12 +268,17 @@ void running_statistics(const float* mean, const float* variance, float* running
   });
 }
 
-void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                         const float* inverse, float* dx, float* dweight, float* dbias, int samples,
-                         int channels, int pixels, cudaStream_t stream) {
+template <class T>
+void Images<T>::batch_norm_backward(const T* dy, const T* x, const float* weight, const float* mean,
+                                    const float* inverse, T* dx, float* dweight, float* dbias, int samples,
+                                    int channels, int pixels, cudaStream_t stream) {
   if (samples == 0) return;
-  launch(batch_norm_backward_kernel, static_cast<unsigned>(channels), kReducingThreads, 0, stream, dy, x,
+  launch(batch_norm_backward_kernel<T>, static_cast<unsigned>(channels), kReducingThreads, 0, stream, dy, x,
          weight, mean, inverse, dx, dweight, dbias, channel_of(samples, channels, pixels));
 }
+
+template struct Images<float>;
+template struct Images<Bf16>;
+template struct Images<Fp16>;
 
 }  // namespace orrery::exec::kernels

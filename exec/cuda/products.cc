@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = 64U << 20;  // what cuBLASLt's heuristics ask for on Hopper and later
 
-cudaDataType_t factor_type(DType product) {
-  return product == DType::bf16 ? CUDA_R_16BF : product == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+cudaDataType_t data_type(DType type) {
+  return type == DType::bf16 ? CUDA_R_16BF : type == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 // Of all matrices of a batch, in bytes; at most what cuBLASLt asks about.
@@ -68,18 +68,18 @@ Products::Plan Products::described(const Key& key) {
     ORRERY_CUBLAS(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
                                                    &shape.next, sizeof shape.next));
   };
-  layout(&plan.a, factor_type(key.type), key.b);
-  layout(&plan.b, factor_type(key.type), key.a);
-  layout(&plan.c, CUDA_R_32F, key.c);
+  layout(&plan.a, data_type(key.type), key.b);
+  layout(&plan.b, data_type(key.type), key.a);
+  layout(&plan.c, data_type(key.result_type), key.c);
   return plan;
 }
 
-void Products::set_bias(const Plan& plan, const float* bias) {
+void Products::set_bias(const Plan& plan, const void* bias) {
   ORRERY_CUBLAS(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                sizeof(const void*)));
 }
 
-const Products::Plan& Products::plan_of(const Key& key, const float* bias) {
+const Products::Plan& Products::plan_of(const Key& key, const void* bias) {
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
   Plan plan = described(key);
@@ -111,13 +111,14 @@ Products::Key Products::key_of(DType type, const Factor& a, const Factor& b, con
     return Shape{matrix.rows, matrix.columns, matrix.stride, matrix.next,
                  alignment_of(matrix.data, matrix.next, element_bytes)};
   };
-  const int factor_bytes = factor_type(type) == CUDA_R_32F ? 4 : 2;
+  const int factor_bytes = data_type(type) == CUDA_R_32F ? 4 : 2;
   return {type,
+          c.type,
           a.transposed,
           b.transposed,
           shape(a, factor_bytes),
           shape(b, factor_bytes),
-          shape(c, sizeof(float))};
+          shape(c, bytes_of(c.type))};
 }
 
 void Products::run(const Plan& plan, const Factor& a, const Factor& b, const Result& c, float alpha,
@@ -137,10 +138,10 @@ void Products::multiply(DType type, const Factor& a, const Factor& b, const Resu
   run(plan, a, b, c, alpha, beta, stream);
 }
 
-bool Products::multiply_and_add(DType type, const Factor& a, const Factor& b, const float* bias,
+bool Products::multiply_and_add(DType type, const Factor& a, const Factor& b, const void* bias,
                                 const Result& c, cudaStream_t stream) {
   Key key = key_of(type, a, b, c);
-  key.bias_alignment = alignment_of(bias, 0, sizeof(float));
+  key.bias_alignment = alignment_of(bias, 0, bytes_of(c.type));
   const Plan& plan = plan_of(key, bias);
   if (!plan.known) {
     multiply(type, a, b, c, 1, 0, 1, stream);

@@ -21,7 +21,8 @@ struct Factor {
   std::int64_t next = 0;
 };
 struct Result {
-  float* data = nullptr;
+  void* data = nullptr;
+  DType type = DType::fp32;  // or the two-byte type in which is multiplied
   std::int64_t rows = 0, columns = 0, stride = 0;
   std::int64_t next = 0;
 };
@@ -43,9 +44,9 @@ class Products {
   // bf16 or fp16. Sums are fp32's. Nothing may be empty. beta == 0 never reads c.
   void multiply(DType type, const Factor& a, const Factor& b, const Result& c, float alpha, float beta,
                 int batch, cudaStream_t stream);
-  // c = op(a) op(b), and where cuBLASLt can do so in the same pass, `bias` added to each row of it: returns
-  // whether it was.
-  [[nodiscard]] bool multiply_and_add(DType type, const Factor& a, const Factor& b, const float* bias,
+  // c = op(a) op(b), and where cuBLASLt can do so in the same pass, `bias`, of the result's type, added to
+  // each row of it: returns whether it was.
+  [[nodiscard]] bool multiply_and_add(DType type, const Factor& a, const Factor& b, const void* bias,
                                       const Result& c, cudaStream_t stream);
 
  private:
@@ -56,7 +57,7 @@ class Products {
     auto operator<=>(const Shape&) const = default;
   };
   struct Key {
-    DType type = DType::fp32;
+    DType type = DType::fp32, result_type = DType::fp32;
     bool transpose_a = false, transpose_b = false;
     Shape a, b, c;
     int batch = 1;
@@ -71,8 +72,8 @@ class Products {
   };
   static Key key_of(DType type, const Factor& a, const Factor& b, const Result& c);
   static Plan described(const Key& key);
-  static void set_bias(const Plan& plan, const float* bias);
-  const Plan& plan_of(const Key& key, const float* bias);
+  static void set_bias(const Plan& plan, const void* bias);
+  const Plan& plan_of(const Key& key, const void* bias);
   void run(const Plan& plan, const Factor& a, const Factor& b, const Result& c, float alpha, float beta,
            cudaStream_t stream);
 

@@ -1,13 +1,13 @@
 // Softmax attention on tensor cores, with an online softmax (Dao, arXiv 2307.08691): no score matrix in
 // memory.
 //
-// What is multiplied is first written head by head in its two-byte type, rows and columns filled up with
-// zeros, so that tiles are copied as they lie, the next one while this one is multiplied. A warp owns 16
-// queries (forward, dQ) or 16 keys (dK, dV), and a block of four walks over the other side in tiles of 64.
-// Rows in shared memory are padded so that eight rows of eight numbers lie in different banks. A warp's own
-// rows are summed by it alone, in order: no atomics, the same bits each time.
+// Tiles are copied as they lie in rows of queries, keys and values, the next one while this one is
+// multiplied; what is beyond a head's rows and columns is zero. A warp owns 16 queries (forward, dQ) or 16
+// keys (dK, dV), and a block of four walks over the other side in tiles of 64. Rows in shared memory are
+// padded so that eight rows of eight numbers lie in different banks. A warp's own rows are summed by it
+// alone, in order: no atomics, the same bits each time.
 #include <cfloat>
-#include <type_traits>
+#include <cstdint>
 
 #include "exec/cuda/check.h"
 #include "exec/cuda/each.h"
@@ -33,71 +33,70 @@ constexpr int kRow = Columns / 2 + 4;
 template <int Columns>
 constexpr int kTileWords = kTile* kRow<Columns>;
 
-// Columns of a head as they are written for the kernels, and its rows: a tile may begin anywhere before the
-// last one.
+// Columns of a head in shared memory, and in a copy.
 int padded_columns(int head_dim) {
   return head_dim <= 64 ? 64 : kMaxColumns;
 }
-std::int64_t padded_rows(int seq) {
-  return (static_cast<std::int64_t>(seq) / kTile + 2) * kTile;
+int copied_columns(int head_dim) {
+  return (head_dim + 7) / 8 * 8;
 }
 
-// Heads in the type that is multiplied.
+// Heads as they lie, a multiple of 16 bytes from an aligned place; elements from one to the next.
+template <class T>
 struct Heads {
-  const std::uint16_t* data;  // the first one's of the first sample
-  int of_sample;              // heads that a sample has in memory
-  std::int64_t rows;          // of a head
-  template <int Columns>
-  __device__ const std::uint16_t* row(int b, int head, int s) const {
-    return data + ((static_cast<std::int64_t>(b) * of_sample + head) * rows + s) * Columns;
-  }
+  const T* data;  // the first one's of the first sample
+  std::int64_t of_sample, of_head, of_row;
+  int rows, columns;  // of a head; zeros are taken for what is beyond
 };
 
-struct Narrowed {
-  Heads queries, keys, values, gradients;
+template <class T>
+struct Tensors {
+  Heads<T> queries, keys, values, gradients;
 };
 
-using Pairs = Some<unsigned, 4>;  // of two-byte numbers
+using Words = Some<unsigned, 4>;
 
 // `heads` of `dim` columns side by side in rows `stride` apart, `seq` of each sample, of which the first
-// `count` are read.
-template <DType T>
-void narrow_heads(const float* from, std::int64_t stride, int batch, int heads, int seq, int count, int dim,
-                  std::uint16_t* to, cudaStream_t stream) {
-  constexpr int kPiece = 8;  // columns of a thread
-  const std::int64_t rows = padded_rows(seq);
-  const std::int64_t all_pieces = padded_columns(dim) / kPiece;
-  const bool by_fours = aligned(from) && stride % 4 == 0 && dim % 4 == 0;
-  const Cells pieces(all_pieces);
+// `count` are copied, head by head.
+template <class T>
+void copy_heads(const T* from, std::int64_t stride, int batch, int heads, int seq, int count, int dim, T* to,
+                cudaStream_t stream) {
+  const int columns = copied_columns(dim);
+  const Cells pieces(columns / kPiece<T>);
   // Heads before rows: neighbouring threads read along a row.
   const Cells in_row(heads);
-  const Cells in_sample(rows);
-  each(static_cast<std::size_t>(batch * heads * rows * all_pieces), stream, [=] __device__(std::size_t i) {
-    const std::int64_t at = pieces.row(i);
-    const int column = kPiece * static_cast<int>(pieces.column(i, at));
-    const std::int64_t row_of_all = in_row.row(static_cast<std::size_t>(at));
-    const std::int64_t h = in_row.column(static_cast<std::size_t>(at), row_of_all);
-    const std::int64_t b = in_sample.row(static_cast<std::size_t>(row_of_all));
-    const std::int64_t s = in_sample.column(static_cast<std::size_t>(row_of_all), b);
-    float x[kPiece];
-    read_eight(x, from + (b * seq + s) * stride + h * dim, column, s < count ? dim : 0, by_fours);
-    Pairs result;
-    for (int c = 0; c < kPiece; c += 2) result.x[c / 2] = two_of<T>(x[c], x[c + 1]);
-    const std::int64_t to_row = (b * heads + h) * rows + s;
-    reinterpret_cast<Pairs*>(to)[to_row * all_pieces + column / kPiece] = result;
-  });
+  const Cells in_sample(count);
+  each(static_cast<std::size_t>(batch) * heads * count * (columns / kPiece<T>), stream,
+       [=] __device__(std::size_t i) {
+         const std::int64_t at = pieces.row(i);
+         const int column = kPiece<T> * static_cast<int>(pieces.column(i, at));
+         const std::int64_t row_of_all = in_row.row(static_cast<std::size_t>(at));
+         const std::int64_t h = in_row.column(static_cast<std::size_t>(at), row_of_all);
+         const std::int64_t b = in_sample.row(static_cast<std::size_t>(row_of_all));
+         const std::int64_t s = in_sample.column(static_cast<std::size_t>(row_of_all), b);
+         const T* row = from + (b * seq + s) * stride + h * dim;
+         Piece<T> result = {};
+         for (int c = 0; c < kPiece<T>; ++c)
+           if (column + c < dim) result.x[c] = row[column + c];
+         *reinterpret_cast<Piece<T>*>(to + ((b * heads + h) * count + s) * columns + column) = result;
+       });
 }
 
 // Rows [first, first + kTile) of a head on their way to shared memory.
-template <int Columns>
-__device__ void copy_tile(unsigned* tile, const std::uint16_t* first) {
+template <int Columns, class T>
+__device__ void copy_tile(unsigned* tile, const Heads<T>& heads, int b, int h, int first) {
   constexpr int kPieces = Columns / 8;  // of a row
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const T* from = heads.data + b * heads.of_sample + h * heads.of_head + 8 * piece;
+  const int rows = 8 * piece < heads.columns ? heads.rows - first : 0;
   ORRERY_UNROLL
   for (int i = 0; i < kTile * kPieces / kThreads; ++i) {
-    const int at = static_cast<int>(threadIdx.x) + i * kThreads;
-    const int row = at / kPieces;
-    const int piece = at % kPieces;
-    copy_sixteen(tile + row * kRow<Columns> + 4 * piece, first + row * Columns + 8 * piece);
+    const int row = (static_cast<int>(threadIdx.x) + i * kThreads) / kPieces;
+    unsigned* to = tile + row * kRow<Columns> + 4 * piece;
+    if (row < rows)
+      copy_sixteen(to, &from[(first + row) * heads.of_row].bits);
+    else
+      *reinterpret_cast<Words*>(to) = Words{};
   }
 }
 
@@ -106,7 +105,7 @@ __device__ void copy_tile(unsigned* tile, const std::uint16_t* first) {
 using Scores = float[kTile / 8][4];
 
 // scores = own rows, from `first_own` of their tile on, times the tile's rows, over the columns.
-template <DType T, int Columns>
+template <class T, int Columns>
 __device__ void rows_by_rows(Scores& scores, const unsigned* own, int first_own, const unsigned* tile) {
   ORRERY_UNROLL
   for (auto& four : scores)
@@ -119,28 +118,29 @@ __device__ void rows_by_rows(Scores& scores, const unsigned* own, int first_own,
     for (int n = 0; n < kTile / 8; n += 2) {
       unsigned other[4];  // of two blocks of eight rows
       load_blocks<false, false>(other, tile, kRow<Columns>, 8 * n, k);
-      multiply_add<T>(scores[n], factor, other[0], other[1]);
-      multiply_add<T>(scores[n + 1], factor, other[2], other[3]);
+      multiply_add<kTypeOf<T>>(scores[n], factor, other[0], other[1]);
+      multiply_add<kTypeOf<T>>(scores[n + 1], factor, other[2], other[3]);
     }
   }
 }
 
 // sums += weights times the tile's rows. Element [n][i] of the sums is of column 8 n + 2 (lane % 4) + i % 2.
-template <DType T, int Columns>
+template <class T, int Columns>
 __device__ void add_weighted_rows(float (&sums)[Columns / 8][4], const Scores& weights,
                                   const unsigned* tile) {
   ORRERY_UNROLL
   for (int k = 0; k < kTile / 16; ++k) {
     const float(&left)[4] = weights[2 * k];
     const float(&right)[4] = weights[2 * k + 1];
-    const unsigned factor[4] = {two_of<T>(left[0], left[1]), two_of<T>(left[2], left[3]),
-                                two_of<T>(right[0], right[1]), two_of<T>(right[2], right[3])};
+    const unsigned factor[4] = {two_of<kTypeOf<T>>(left[0], left[1]), two_of<kTypeOf<T>>(left[2], left[3]),
+                                two_of<kTypeOf<T>>(right[0], right[1]),
+                                two_of<kTypeOf<T>>(right[2], right[3])};
     ORRERY_UNROLL
     for (int n = 0; n < Columns / 8; n += 2) {
       unsigned other[4];
       load_blocks<true, true>(other, tile, kRow<Columns>, 16 * k, 8 * n);
-      multiply_add<T>(sums[n], factor, other[0], other[1]);
-      multiply_add<T>(sums[n + 1], factor, other[2], other[3]);
+      multiply_add<kTypeOf<T>>(sums[n], factor, other[0], other[1]);
+      multiply_add<kTypeOf<T>>(sums[n + 1], factor, other[2], other[3]);
     }
   }
 }
@@ -155,32 +155,48 @@ __device__ float row_max(float value) {
   return fmaxf(value, __shfl_xor_sync(0xffffffffU, value, 2));
 }
 
-// The warp's sums of own rows `first_own` + lane / 4 and eight further on, by columns of a head: calls
-// put(row, column, sum).
-template <int Columns, class Put>
-__device__ void for_sums(const float (&sums)[Columns / 8][4], int first_own, int dim, Put put) {
+// The warp's sums of own rows `first_own` + lane / 4 and eight further on, by columns of a head, into rows
+// below `rows`: row s begins at to + at(s). Element x of row s becomes f(s, sum, x). Rows of even length and
+// place are written two columns at once.
+template <int Columns, class T, class At, class F>
+__device__ void write_sums(const float (&sums)[Columns / 8][4], int first_own, int rows, int dim, T* to,
+                           At at, F f) {
   const int g = threadIdx.x % 32 / 4;
   const int t = threadIdx.x % 4;
+  const bool pairs = dim % 2 == 0 && reinterpret_cast<std::uintptr_t>(to) % sizeof(unsigned) == 0;
   ORRERY_UNROLL
-  for (int n = 0; n < Columns / 8; ++n) ORRERY_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int column = 8 * n + 2 * t + i % 2;
-    if (column < dim) put(first_own + g + 8 * (i / 2), column, sums[n][i]);
+  for (int half = 0; half < 2; ++half) {
+    const int s = first_own + g + 8 * half;
+    if (s >= rows) continue;
+    T* row = to + at(s) + 2 * t;
+    ORRERY_UNROLL
+    for (int n = 0; n < Columns / 8; ++n) {
+      const int left = dim - 8 * n - 2 * t;
+      const float* both = sums[n] + 2 * half;
+      T* place = row + 8 * n;
+      if (pairs && left > 0) {
+        *reinterpret_cast<unsigned*>(place) =
+            two_of<kTypeOf<T>>(f(s, both[0], place[0]), f(s, both[1], place[1]));
+      } else {
+        if (left > 0) put(place[0], f(s, both[0], place[0]));
+        if (left > 1) put(place[1], f(s, both[1], place[1]));
+      }
+    }
   }
 }
 
 // Every query in [query, query + kTile) sees every key in [key, key + kTile).
-__device__ bool all_seen(const AttentionOperands& o, int query, int key) {
+__device__ bool all_seen(const AttentionLayout& o, int query, int key) {
   return query >= o.query_begin && query + kTile <= o.seq && key + kTile <= o.key_count &&
          (!o.causal || key + kTile - 1 <= query) && (o.window == 0 || key > query + kTile - 1 - o.window);
 }
 
 // The first tile's key that a block of queries sees, and where the keys that it sees end.
-__device__ int first_key(const AttentionOperands& o, int query) {
+__device__ int first_key(const AttentionLayout& o, int query) {
   const int first = query + 1 - o.window;
   return o.window == 0 || first < 0 ? 0 : first / kTile * kTile;
 }
-__device__ int end_of_keys(const AttentionOperands& o, int query) {
+__device__ int end_of_keys(const AttentionLayout& o, int query) {
   return o.causal ? min(o.key_count, min(query + kTile, o.seq)) : o.key_count;
 }
 
@@ -193,27 +209,27 @@ __device__ unsigned* pair_of(unsigned* tiles, int step) {
 
 // Tile `step` of the keys and values of a head that a block of queries sees, on its way; a group of copies
 // also where there is none.
-template <int Columns>
-__device__ void fetch_keys(unsigned* tiles, const Narrowed& two, int b, int kv, int begin, int end,
+template <int Columns, class T>
+__device__ void fetch_keys(unsigned* tiles, const Tensors<T>& in, int b, int kv, int begin, int end,
                            int step) {
   if (const int key = begin + step * kTile; key < end) {
     unsigned* to = pair_of<Columns>(tiles, step);
-    copy_tile<Columns>(to, two.keys.row<Columns>(b, kv, key));
-    copy_tile<Columns>(to + kTileWords<Columns>, two.values.row<Columns>(b, kv, key));
+    copy_tile<Columns>(to, in.keys, b, kv, key);
+    copy_tile<Columns>(to + kTileWords<Columns>, in.values, b, kv, key);
   }
   end_group_of_copies();
 }
 
 // The block's first query. Where attention is causal the last ones see most, and begin first.
-__device__ int first_query(const AttentionOperands& o) {
+__device__ int first_query(const AttentionLayout& o) {
   const unsigned block = o.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
   return o.query_begin + static_cast<int>(block) * kTile;
 }
 
 // Grid: (blocks of kTile queries, heads, batch).
-template <DType T, int Columns>
+template <class T, int Columns>
 __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
-    forward_kernel(AttentionOperands o, Narrowed two, bool joins, float* out, float* statistics) {
+    forward_kernel(AttentionLayout o, Tensors<T> in, bool joins, T* out, float* statistics) {
   auto* queries = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* tiles = queries + kTileWords<Columns>;  // keys and values, twice
   const int h = blockIdx.y;
@@ -226,8 +242,8 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
   const int own = query0 + 16 * warp + g;  // and eight further on
   const int begin = first_key(o, query0);
   const int end = end_of_keys(o, query0);
-  copy_tile<Columns>(queries, two.queries.row<Columns>(b, h, query0));
-  fetch_keys<Columns>(tiles, two, b, kv, begin, end, 0);
+  copy_tile<Columns>(queries, in.queries, b, h, query0);
+  fetch_keys<Columns>(tiles, in, b, kv, begin, end, 0);
   float sums[Columns / 8][4] = {};
   float top[2] = {-FLT_MAX, -FLT_MAX};  // in powers of two
   float total[2] = {0, 0};
@@ -235,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
   for (int step = 0, key0 = begin; key0 < end; ++step, key0 += kTile) {
     const unsigned* keys = pair_of<Columns>(tiles, step);
     const unsigned* values = keys + kTileWords<Columns>;
-    fetch_keys<Columns>(tiles, two, b, kv, begin, end, step + 1);
+    fetch_keys<Columns>(tiles, in, b, kv, begin, end, step + 1);
     wait_for_copies<1>();
     __syncthreads();
     Scores scores;
@@ -293,12 +309,12 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
   __syncwarp();  // before that, a row's other lanes may not have read it
   for (int r = 0; r < 2; ++r)
     if (t == 0 && own + 8 * r < o.seq) statistics[o.statistic_at(b, h, own + 8 * r)] = joined[r];
-  for_sums<Columns>(sums, query0 + 16 * warp, o.dim, [&](int s, int e, float sum) {
-    if (s >= o.seq) return;
-    const int r = s == own ? 0 : 1;
-    float& to = out[o.out_at(b, h, s) + e];
-    to = take[r] * sum + (joins ? keep[r] * to : 0);
-  });
+  write_sums<Columns>(
+      sums, query0 + 16 * warp, o.seq, o.dim, out, [&](int s) { return o.out_at(b, h, s); },
+      [&](int s, float sum, const T& before) {
+        const int r = s == own ? 0 : 1;
+        return take[r] * sum + (joins ? keep[r] * wide(before) : 0);
+      });
 }
 
 // What backward needs of a score: the probability as values are weighted by it, and its gradient.
@@ -307,7 +323,7 @@ struct Both {
 };
 // score: before the scale; dp: the gradient by the probability, but for the dropout; statistic: in powers of
 // two.
-__device__ Both both_of(const AttentionOperands& o, float score, float dp, float statistic, float delta,
+__device__ Both both_of(const AttentionLayout& o, float score, float dp, float statistic, float delta,
                         float kept) {
   float slope = o.scale;
   float power = o.scale * kLog2e * score;
@@ -321,9 +337,9 @@ __device__ Both both_of(const AttentionOperands& o, float score, float dp, float
 }
 
 // Grid as forward's. dqueries: as queries lie; added to, or set.
-template <DType T, int Columns>
+template <class T, int Columns>
 __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
-    dq_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dqueries,
+    dq_kernel(AttentionLayout o, Tensors<T> in, const float* statistics, const float* delta, T* dqueries,
               bool add) {
   auto* queries = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* gradients = queries + kTileWords<Columns>;
@@ -338,9 +354,9 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
   const int own = query0 + 16 * warp + g;
   const int begin = first_key(o, query0);
   const int end = end_of_keys(o, query0);
-  copy_tile<Columns>(queries, two.queries.row<Columns>(b, h, query0));
-  copy_tile<Columns>(gradients, two.gradients.row<Columns>(b, h, query0));
-  fetch_keys<Columns>(tiles, two, b, kv, begin, end, 0);
+  copy_tile<Columns>(queries, in.queries, b, h, query0);
+  copy_tile<Columns>(gradients, in.gradients, b, h, query0);
+  fetch_keys<Columns>(tiles, in, b, kv, begin, end, 0);
   float log_sum[2] = {0, 0};
   float shift[2] = {0, 0};
   for (int r = 0; r < 2; ++r) {
@@ -352,7 +368,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
   for (int step = 0, key0 = begin; key0 < end; ++step, key0 += kTile) {
     const unsigned* keys = pair_of<Columns>(tiles, step);
     const unsigned* values = keys + kTileWords<Columns>;
-    fetch_keys<Columns>(tiles, two, b, kv, begin, end, step + 1);
+    fetch_keys<Columns>(tiles, in, b, kv, begin, end, step + 1);
     wait_for_copies<1>();
     __syncthreads();
     Scores scores;
@@ -374,19 +390,17 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     __syncthreads();
   }
   wait_for_copies<0>();
-  for_sums<Columns>(sums, query0 + 16 * warp, o.dim, [&](int s, int e, float sum) {
-    if (s >= o.seq) return;
-    float& to = dqueries[o.query_at(b, h, s) + e];
-    to = sum + (add ? to : 0);
-  });
+  write_sums<Columns>(
+      sums, query0 + 16 * warp, o.seq, o.dim, dqueries, [&](int s) { return o.query_at(b, h, s); },
+      [&](int, float sum, const T& before) { return sum + (add ? wide(before) : 0); });
 }
 
 // Grid: (blocks of kTile keys, kv heads, batch). All query heads of the group add into one key and value.
 // dkeys and dvalues: as keys and values lie; rows from key_count on become zero.
-template <DType T, int Columns>
+template <class T, int Columns>
 __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
-    dkv_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dkeys,
-               float* dvalues) {
+    dkv_kernel(AttentionLayout o, Tensors<T> in, const float* statistics, const float* delta, T* dkeys,
+               T* dvalues) {
   auto* keys = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* values = keys + kTileWords<Columns>;
   unsigned* tiles = values + kTileWords<Columns>;  // queries and gradients, twice
@@ -408,8 +422,8 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
       const int h = kv * group + step / blocks;
       const int query0 = begin + step % blocks * kTile;
       unsigned* to = tiles + step % 2 * 2 * kTileWords<Columns>;
-      copy_tile<Columns>(to, two.queries.row<Columns>(b, h, query0));
-      copy_tile<Columns>(to + kTileWords<Columns>, two.gradients.row<Columns>(b, h, query0));
+      copy_tile<Columns>(to, in.queries, b, h, query0);
+      copy_tile<Columns>(to + kTileWords<Columns>, in.gradients, b, h, query0);
       float* row = sums_of_rows + step % 2 * 2 * kTile;
       for (int i = threadIdx.x; i < kTile; i += kThreads) {
         const bool inside = query0 + i < o.seq;
@@ -419,8 +433,8 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     }
     end_group_of_copies();
   };
-  copy_tile<Columns>(keys, two.keys.row<Columns>(b, kv, key0));
-  copy_tile<Columns>(values, two.values.row<Columns>(b, kv, key0));
+  copy_tile<Columns>(keys, in.keys, b, kv, key0);
+  copy_tile<Columns>(values, in.values, b, kv, key0);
   fetch(0);
   float dk[Columns / 8][4] = {};
   float dv[Columns / 8][4] = {};
@@ -457,13 +471,13 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     __syncthreads();
   }
   wait_for_copies<0>();
-  const auto put = [&](const float(&sums)[Columns / 8][4], float* to) {
-    for_sums<Columns>(sums, key0 + 16 * warp, o.dim, [&](int s, int e, float sum) {
-      if (s < o.seq) to[o.key_at(b, kv, s) + e] = sum;
-    });
+  const auto write = [&](const float(&sums)[Columns / 8][4], T* to) {
+    write_sums<Columns>(
+        sums, key0 + 16 * warp, o.seq, o.dim, to, [&](int s) { return o.key_at(b, kv, s); },
+        [](int, float sum, const T&) { return sum; });
   };
-  put(dk, dkeys);
-  put(dv, dvalues);
+  write(dk, dkeys);
+  write(dv, dvalues);
 }
 
 // Of shared memory: tiles, and floats beside them.
@@ -475,69 +489,71 @@ std::size_t shared_bytes(int tiles, int floats) {
 constexpr int kMostTiles = 6;
 constexpr int kMostFloats = 4 * kTile;
 
-std::size_t elements_of(int batch, int heads, int seq, int dim) {
-  return static_cast<std::size_t>(batch) * static_cast<std::size_t>(heads) *
-         static_cast<std::size_t>(padded_rows(seq)) * static_cast<std::size_t>(padded_columns(dim));
-}
+// Sets head by head what a tensor's heads are, copied into memory from `scratch` on where it cannot be read
+// as it lies.
+template <class T>
+class Reader {
+ public:
+  Reader(const AttentionLayout& o, int batch, void* scratch, cudaStream_t stream)
+      : o_(o), batch_(batch), next_(static_cast<T*>(scratch)), stream_(stream) {}
+
+  Heads<T> heads(const T* from, std::int64_t stride, int heads, int rows) {
+    if (o_.dim % kPiece<T> == 0 && aligned(from))
+      return {from, o_.seq * stride, o_.dim, stride, rows, o_.dim};
+    const int columns = copied_columns(o_.dim);
+    copy_heads(from, stride, batch_, heads, o_.seq, rows, o_.dim, next_, stream_);
+    const std::int64_t of_head = static_cast<std::int64_t>(rows) * columns;
+    const Heads<T> result{next_, heads * of_head, of_head, columns, rows, columns};
+    next_ += batch_ * heads * of_head;
+    return result;
+  }
+
+ private:
+  const AttentionLayout& o_;
+  int batch_;
+  T* next_;
+  cudaStream_t stream_;
+};
 
 // dout: may be null.
-template <DType T>
-Narrowed narrowed(const AttentionOperands& o, int batch, const float* dout, void* scratch,
-                  cudaStream_t stream) {
-  const std::int64_t rows = padded_rows(o.seq);
-  auto* next = static_cast<std::uint16_t*>(scratch);
-  const auto heads_of = [&](const float* from, std::int64_t stride, int heads, int count) {
-    const Heads result{next, heads, rows};
-    narrow_heads<T>(from, stride, batch, heads, o.seq, count, o.dim, next, stream);
-    next += elements_of(batch, heads, o.seq, o.dim);
-    return result;
-  };
-  Narrowed two{};
-  two.queries = heads_of(o.queries, o.query_stride, o.heads, o.seq);
-  two.keys = heads_of(o.keys, o.key_stride, o.kv_heads, o.key_count);
-  two.values = heads_of(o.values, o.key_stride, o.kv_heads, o.key_count);
+template <class T>
+Tensors<T> tensors_of(const AttentionOperands<T>& o, int batch, const T* dout, void* scratch,
+                      cudaStream_t stream) {
+  Reader<T> reader(o, batch, scratch, stream);
+  Tensors<T> in{};
+  in.queries = reader.heads(o.queries, o.query_stride, o.heads, o.seq);
+  in.keys = reader.heads(o.keys, o.key_stride, o.kv_heads, o.key_count);
+  in.values = reader.heads(o.values, o.key_stride, o.kv_heads, o.key_count);
   if (dout != nullptr)
-    two.gradients = heads_of(dout, static_cast<std::int64_t>(o.heads) * o.dim, o.heads, o.seq);
-  return two;
+    in.gradients = reader.heads(dout, static_cast<std::int64_t>(o.heads) * o.dim, o.heads, o.seq);
+  return in;
 }
 
-template <DType T, int Columns>
-void forward(const AttentionOperands& o, int batch, bool joins, float* out, float* statistics, void* scratch,
+template <class T, int Columns>
+void forward(const AttentionOperands<T>& o, int batch, bool joins, T* out, float* statistics, void* scratch,
              cudaStream_t stream) {
-  const Narrowed two = narrowed<T>(o, batch, nullptr, scratch, stream);
+  const Tensors<T> in = tensors_of<T>(o, batch, nullptr, scratch, stream);
+  const AttentionLayout& layout = o;
   const auto kernel = forward_kernel<T, Columns>;
   launch(kernel, attention_grid(o.seq - o.query_begin, kTile, o.heads, batch), kThreads,
-         allow_shared(kernel, shared_bytes<Columns>(5, 0)), stream, o, two, joins, out, statistics);
+         allow_shared(kernel, shared_bytes<Columns>(5, 0)), stream, layout, in, joins, out, statistics);
 }
 
-template <DType T, int Columns>
-void backward(const AttentionOperands& o, int batch, const float* dout, const float* statistics,
-              const float* delta, const AttentionGradients& gradients, void* scratch, cudaStream_t stream) {
-  const Narrowed two = narrowed<T>(o, batch, dout, scratch, stream);
+template <class T, int Columns>
+void backward(const AttentionOperands<T>& o, int batch, const T* dout, const float* statistics,
+              const float* delta, const AttentionGradients<T>& gradients, void* scratch,
+              cudaStream_t stream) {
+  const Tensors<T> in = tensors_of<T>(o, batch, dout, scratch, stream);
+  const AttentionLayout& layout = o;
   const auto dq = dq_kernel<T, Columns>;
   if (o.seq > o.query_begin)
     launch(dq, attention_grid(o.seq - o.query_begin, kTile, o.heads, batch), kThreads,
-           allow_shared(dq, shared_bytes<Columns>(kMostTiles, 0)), stream, o, two, statistics, delta,
+           allow_shared(dq, shared_bytes<Columns>(kMostTiles, 0)), stream, layout, in, statistics, delta,
            gradients.queries, gradients.add_to_queries);
   const auto dkv = dkv_kernel<T, Columns>;
   launch(dkv, attention_grid(o.seq, kTile, o.kv_heads, batch), kThreads,
-         allow_shared(dkv, shared_bytes<Columns>(kMostTiles, kMostFloats)), stream, o, two, statistics, delta,
-         gradients.keys, gradients.values);
-}
-
-// Calls run with the type and the number of columns as constants.
-template <class Run>
-void with_constants(DType type, int dim, Run run) {
-  const auto with_columns = [&](auto type_constant) {
-    if (padded_columns(dim) == 64)
-      run(type_constant, std::integral_constant<int, 64>());
-    else
-      run(type_constant, std::integral_constant<int, kMaxColumns>());
-  };
-  if (type == DType::bf16)
-    with_columns(std::integral_constant<DType, DType::bf16>());
-  else
-    with_columns(std::integral_constant<DType, DType::fp16>());
+         allow_shared(dkv, shared_bytes<Columns>(kMostTiles, kMostFloats)), stream, layout, in, statistics,
+         delta, gradients.keys, gradients.values);
 }
 
 }  // namespace
@@ -554,24 +570,35 @@ bool tensor_cores_attend(DType type, int head_dim) {
   return needed <= static_cast<std::size_t>(bytes);
 }
 
-std::size_t tensor_attention_scratch_bytes(const AttentionSize& size, bool backward) {
-  const int heads = (backward ? 2 : 1) * size.heads + 2 * size.kv_heads;
-  return sizeof(std::uint16_t) * elements_of(size.batch, heads, size.seq, size.head_dim);
+std::size_t tensor_attention_scratch_bytes(const AttentionSize& size, bool aligned, bool backward) {
+  if (aligned && size.head_dim % kPiece<Bf16> == 0) return 0;
+  const std::int64_t heads = (backward ? 2 : 1) * size.heads + 2 * size.kv_heads;
+  return sizeof(Bf16) *
+         static_cast<std::size_t>(size.batch * heads * size.seq * copied_columns(size.head_dim));
 }
 
-void tensor_attention_forward(DType type, const AttentionOperands& o, int batch, bool joins, float* out,
-                              float* statistics, void* scratch, cudaStream_t stream) {
-  with_constants(type, o.dim, [&](auto type_constant, auto columns) {
-    forward<type_constant, columns>(o, batch, joins, out, statistics, scratch, stream);
-  });
+template <class T>
+void tensor_attention_forward(const AttentionOperands<T>& o, int batch, bool joins, T* out, float* statistics,
+                              void* scratch, cudaStream_t stream) {
+  const auto run = padded_columns(o.dim) == 64 ? forward<T, 64> : forward<T, kMaxColumns>;
+  run(o, batch, joins, out, statistics, scratch, stream);
 }
 
-void tensor_attention_backward(DType type, const AttentionOperands& o, int batch, const float* dout,
+template <class T>
+void tensor_attention_backward(const AttentionOperands<T>& o, int batch, const T* dout,
                                const float* statistics, const float* delta,
-                               const AttentionGradients& gradients, void* scratch, cudaStream_t stream) {
-  with_constants(type, o.dim, [&](auto type_constant, auto columns) {
-    backward<type_constant, columns>(o, batch, dout, statistics, delta, gradients, scratch, stream);
-  });
+                               const AttentionGradients<T>& gradients, void* scratch, cudaStream_t stream) {
+  const auto run = padded_columns(o.dim) == 64 ? backward<T, 64> : backward<T, kMaxColumns>;
+  run(o, batch, dout, statistics, delta, gradients, scratch, stream);
 }
+
+#define ORRERY_TENSOR_ATTENTION(T) \
+  template void tensor_attention_forward(const AttentionOperands<T>&, int, bool, T*, float*, void*, \
+                                         cudaStream_t); \
+  template void tensor_attention_backward(const AttentionOperands<T>&, int, const T*, const float*, \
+                                          const float*, const AttentionGradients<T>&, void*, cudaStream_t);
+ORRERY_TENSOR_ATTENTION(Bf16)
+ORRERY_TENSOR_ATTENTION(Fp16)
+#undef ORRERY_TENSOR_ATTENTION
 
 }  // namespace orrery::exec::kernels

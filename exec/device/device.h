@@ -2,9 +2,11 @@
 // small kernels).
 //
 // All matrices are row-major; `rows` are tokens, sample by sample. Arithmetic is fp32 (products: see
-// set_product_type). Calls are asynchronous on CUDA (one compute stream, in order) and immediate on the CPU.
-// Pointers are the device's memory unless said otherwise; they may not overlap unless said otherwise. A count
-// of 0 rows or elements is a no-op.
+// set_product_type). What can be an activation, or the gradient of one, is Numbers, all of one type in a
+// call; results are rounded to it where they are written. Products and convolutions take any types together.
+// Calls are asynchronous on CUDA (one compute stream, in order) and immediate on the CPU. Pointers are the
+// device's memory unless said otherwise; they may not overlap unless said otherwise. A count of 0 rows or
+// elements is a no-op.
 #pragma once
 
 #include <array>
@@ -16,6 +18,7 @@
 
 #include "base/dtype.h"
 #include "exec/device/dropout.h"
+#include "exec/device/numbers.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec {
@@ -96,10 +99,10 @@ class Device {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;    // synchronises
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;                // within the device
   // rows x columns; strides in elements.
-  virtual void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+  virtual void copy_matrix(Numbers to, std::int64_t to_stride, ConstNumbers from, std::int64_t from_stride,
                            std::int64_t rows, std::int64_t columns) = 0;
   // Matrices become their transposes, `batch` of rows x columns; strides in elements from one to the next.
-  virtual void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+  virtual void transpose(ConstNumbers from, std::int64_t from_stride, Numbers to, std::int64_t to_stride,
                          std::int64_t batch, std::int64_t rows, std::int64_t columns) = 0;
   virtual void synchronize() = 0;
 
@@ -117,128 +120,132 @@ class Device {
   virtual Recording end_recording() { return 0; }
   virtual void replay(Recording) {}
 
-  virtual void fill(float* data, std::size_t count, float value) = 0;
-  virtual void add(float* into, const float* from, std::size_t count) = 0;  // into += from
-  virtual void scale(float* data, std::size_t count, float factor) = 0;
-  virtual void multiply(float* into, const float* by, std::size_t count) = 0;  // into *= by
+  virtual void fill(Numbers data, std::size_t count, float value) = 0;
+  virtual void add(Numbers into, ConstNumbers from, std::size_t count) = 0;  // into += from
+  virtual void scale(Numbers data, std::size_t count, float factor) = 0;
+  virtual void multiply(Numbers into, ConstNumbers by, std::size_t count) = 0;  // into *= by
   // x becomes cap tanh(x / cap), slopes its derivative.
-  virtual void softcap(float cap, float* x, float* slopes, std::size_t count) = 0;
+  virtual void softcap(float cap, Numbers x, Numbers slopes, std::size_t count) = 0;
   virtual double sum_of_squares(const float* data, std::size_t count) = 0;  // synchronises
 
-  // How precisely gemm and convolutions multiply from now on; they add up in fp32. A device that is no faster
-  // for it may go on in fp32: tf32 only leaves bits out, and where a two-byte type is trained in, operands
-  // hold such values.
+  // In which a device holds activations of a type.
+  virtual DType held_as(DType) const { return DType::fp32; }
+  // How precisely gemm and convolutions multiply fp32 words from now on; they add up in fp32. A device that
+  // is no faster for it may go on in fp32: tf32 only leaves bits out, and where a two-byte type is trained
+  // in, operands hold such values. Numbers of two bytes are multiplied as they are, and fp32 words beside
+  // them as if they had been rounded.
   virtual void set_product_type(DType) {}
   // c = alpha * op(a) op(b) + beta * c; op(a) is m x k, op(b) k x n. lda, ldb, ldc: elements from one row to
   // the next as stored. beta == 0 never reads c.
   virtual void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                    float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
-                    float beta, float* c, std::int64_t ldc) = 0;
+                    float alpha, ConstNumbers a, std::int64_t lda, ConstNumbers b, std::int64_t ldb,
+                    float beta, Numbers c, std::int64_t ldc) = 0;
   // y = x op(weight) + bias: `rows` x `out`, of rows x `in`. weight: out x in (`out_by_in`) or in x out; bias
   // (may be null): out.
-  virtual void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
-                      std::int64_t x_stride, const float* weight, const float* bias, float* y,
+  virtual void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, ConstNumbers x,
+                      std::int64_t x_stride, ConstNumbers weight, const float* bias, Numbers y,
                       std::int64_t y_stride) = 0;
   // `stride`: elements from one row of `data` to the next.
-  virtual void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+  virtual void add_bias(Numbers data, const float* bias, std::int64_t rows, std::int64_t columns,
                         std::int64_t stride) = 0;
   // Adds the column sums of `gradient` to `bias_gradient`.
-  virtual void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows,
+  virtual void bias_gradient(ConstNumbers gradient, float* bias_gradient, std::int64_t rows,
                              std::int64_t columns, std::int64_t stride) = 0;
   // out = branch + bias (may be null) + stream. out may be branch or stream.
-  virtual void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+  virtual void residual_forward(ConstNumbers branch, const float* bias, ConstNumbers stream, Numbers out,
                                 std::int64_t rows, std::int64_t columns) = 0;
   // y = x where it is kept, scaled, and 0 elsewhere; y may be x. Also the way back, of gradients.
-  virtual void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows,
+  virtual void dropout(const Dropout& of, ConstNumbers x, Numbers y, std::int64_t rows,
                        std::int64_t columns) = 0;
   // residual_forward where what the branch adds, with its bias, is dropped out so.
-  virtual void dropout_residual(const Dropout& of, const float* branch, const float* bias,
-                                const float* stream, float* out, std::int64_t rows, std::int64_t columns) = 0;
+  virtual void dropout_residual(const Dropout& of, ConstNumbers branch, const float* bias,
+                                ConstNumbers stream, Numbers out, std::int64_t rows,
+                                std::int64_t columns) = 0;
 
   // Layer norm (bias may be null) or RMS norm over each row. `mean` (null for RMS) and `inverse` keep one
   // value a row for backward.
-  virtual void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
+  virtual void norm_forward(NormKind kind, ConstNumbers x, const float* weight, const float* bias, Numbers y,
                             float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                             float epsilon) = 0;
   // dx is set, or added to with `accumulate`; dweight and dbias (may be null) are added to.
-  virtual void norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
-                             const float* mean, const float* inverse, float* dx, bool accumulate,
+  virtual void norm_backward(NormKind kind, ConstNumbers dy, ConstNumbers x, const float* weight,
+                             const float* mean, const float* inverse, Numbers dx, bool accumulate,
                              float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) = 0;
 
   // y = f(x), rows x columns; gated: x is rows x 2*columns (gate | up), y = f(gate) * up. GELU is the tanh
   // approximation (Hendrycks & Gimpel, arXiv 1606.08415), which GPT-2 was trained with.
-  virtual void activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
+  virtual void activation_forward(Activation kind, bool gated, ConstNumbers x, Numbers y, std::int64_t rows,
                                   std::int64_t columns) = 0;
-  virtual void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
+  virtual void activation_backward(Activation kind, bool gated, ConstNumbers x, ConstNumbers dy, Numbers dx,
                                    std::int64_t rows, std::int64_t columns) = 0;
 
   // Softmax attention; size.dropout leaves out probabilities. out: batch*seq rows
   // x heads*head_dim. `statistics` keeps batch*heads*seq log-sum-exps (of the scaled scores) for backward.
-  virtual void attention_forward(const AttentionSize& size, const float* qkv, float* out,
+  virtual void attention_forward(const AttentionSize& size, ConstNumbers qkv, Numbers out,
                                  float* statistics) = 0;
-  virtual void attention_backward(const AttentionSize& size, const float* qkv, const float* out,
-                                  const float* dout, const float* statistics, float* dqkv) = 0;
+  virtual void attention_backward(const AttentionSize& size, ConstNumbers qkv, ConstNumbers out,
+                                  ConstNumbers dout, const float* statistics, Numbers dqkv) = 0;
   // One block more of an attention under way. keys and values: batch*seq rows x kv_heads*head_dim. out and
   // statistics hold the blocks so far, and this one afterwards (joined by their log-sum-exps).
-  virtual void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
-                                       const float* values, float* out, float* statistics) = 0;
+  virtual void attention_block_forward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                                       ConstNumbers values, Numbers out, float* statistics) = 0;
   // out and statistics of the whole attention; adds to the queries' part of dqkv; dkeys and dvalues are set.
-  virtual void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
-                                        const float* values, const float* out, const float* dout,
-                                        const float* statistics, float* dqkv, float* dkeys,
-                                        float* dvalues) = 0;
+  virtual void attention_block_backward(const AttentionBlock& block, ConstNumbers qkv, ConstNumbers keys,
+                                        ConstNumbers values, ConstNumbers out, ConstNumbers dout,
+                                        const float* statistics, Numbers dqkv, Numbers dkeys,
+                                        Numbers dvalues) = 0;
   // Rotary embedding (Su et al., arXiv 2104.09864; halves rotated together, as Hugging Face's Llama and
   // GPT-NeoX do) of the first 2 * pairs of each q and k head, in place; `inverse`: of gradients, back.
-  virtual void rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) = 0;
+  virtual void rotary(const AttentionSize& size, Numbers qkv, const RotaryAngles& angles, bool inverse) = 0;
 
   // Rows of `table` for tokens in [first, first + count) of the vocabulary, zero for others (vocabulary
   // split).
-  virtual void embedding_forward(const std::int32_t* tokens, const float* table, float* out,
+  virtual void embedding_forward(const std::int32_t* tokens, const float* table, Numbers out,
                                  std::int64_t rows, std::int64_t columns, std::int32_t first,
                                  std::int32_t count) = 0;
   // dtable is added to.
-  virtual void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable,
+  virtual void embedding_backward(const std::int32_t* tokens, ConstNumbers dout, float* dtable,
                                   std::int64_t rows, std::int64_t columns, std::int32_t first,
                                   std::int32_t count) = 0;
   // Row r has position r % seq: out += table[position]; dtable[position] += dout.
-  virtual void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+  virtual void positions_forward(const float* table, Numbers out, std::int64_t rows, std::int64_t columns,
                                  int seq) = 0;
-  virtual void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+  virtual void positions_backward(ConstNumbers dout, float* dtable, std::int64_t rows, std::int64_t columns,
                                   int seq) = 0;
 
   // Cross entropy in three parts, so that a split vocabulary can reduce between them (Megatron-LM, arXiv
   // 1909.08053). logits: rows x columns (this rank's part of the vocabulary, which starts at `first`);
   // `stride` elements from row to row: columns [columns, stride) are padding.
-  virtual void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+  virtual void loss_max(ConstNumbers logits, float* maximum, std::int64_t rows, std::int64_t columns,
                         std::int64_t stride) = 0;
   // sums: rows x 2: sum of exp(logit - maximum), and logit - maximum of the target where it is in [first,
-  // first + columns), else 0. Turns logits into exp(logit - maximum), in place.
-  virtual void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+  // first + columns), else 0. May turn fp32 logits into exp(logit - maximum), in place.
+  virtual void loss_sum(Numbers logits, const float* maximum, const std::int32_t* targets, float* sums,
                         std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) = 0;
-  // Turns loss_sum's exponentials into the gradient of the logits times `scale`, in place (padding: 0); adds
+  // Turns what loss_sum has left into the gradient of the logits times `scale`, in place (padding: 0); adds
   // the sum of the rows' losses to *loss (device memory, 8-byte aligned). A row whose target is below 0 has
   // neither loss nor gradient.
-  virtual void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
-                             std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
-                             double* loss) = 0;
+  virtual void loss_gradient(Numbers logits, const float* maximum, const float* sums,
+                             const std::int32_t* targets, float scale, std::int64_t rows,
+                             std::int64_t columns, std::int64_t stride, std::int32_t first, double* loss) = 0;
 
   // Convolution (cross-correlation, as deep learning has it). weight: output channels x input channels /
   // groups x kernel rows x kernel columns; bias (may be null): output channels.
-  virtual void convolution_forward(const WindowSize& size, const float* x, const float* weight,
-                                   const float* bias, float* y) = 0;
-  virtual void convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
-                                          float* dx) = 0;
+  virtual void convolution_forward(const WindowSize& size, ConstNumbers x, const float* weight,
+                                   const float* bias, Numbers y) = 0;
+  virtual void convolution_backward_input(const WindowSize& size, ConstNumbers dy, const float* weight,
+                                          Numbers dx) = 0;
   // dweight and dbias (may be null) are set, or added to with `accumulate`.
-  virtual void convolution_backward_weight(const WindowSize& size, const float* x, const float* dy,
+  virtual void convolution_backward_weight(const WindowSize& size, ConstNumbers x, ConstNumbers dy,
                                            float* dweight, float* dbias, bool accumulate) = 0;
   // Maximum (of equal ones the first; `places` keeps its pixel within the channel) or mean of what a window
   // has of the image.
-  virtual void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) = 0;
-  virtual void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places,
-                             float* dx) = 0;
+  virtual void pool_forward(const WindowSize& size, ConstNumbers x, Numbers y, std::int32_t* places) = 0;
+  virtual void pool_backward(const WindowSize& size, ConstNumbers dy, const std::int32_t* places,
+                             Numbers dx) = 0;
   // Batch normalisation (Ioffe & Szegedy, arXiv 1502.03167) by the statistics of these rows x channels x
   // pixels. mean and inverse keep one value a channel for backward; variance is the biased one.
-  virtual void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+  virtual void batch_norm_forward(ConstNumbers x, const float* weight, const float* bias, Numbers y,
                                   float* mean, float* inverse, float* variance, std::int64_t rows,
                                   std::int64_t channels, std::int64_t pixels, float epsilon) = 0;
   // running = (1 - momentum) * running + momentum * the batch's: its mean, and its variance times samples /
@@ -247,19 +254,19 @@ class Device {
                                   float* running_variance, std::int64_t channels, std::int64_t samples,
                                   float momentum) = 0;
   // dx is set; dweight and dbias are added to.
-  virtual void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                                   const float* inverse, float* dx, float* dweight, float* dbias,
+  virtual void batch_norm_backward(ConstNumbers dy, ConstNumbers x, const float* weight, const float* mean,
+                                   const float* inverse, Numbers dx, float* dweight, float* dbias,
                                    std::int64_t rows, std::int64_t channels, std::int64_t pixels) = 0;
 
   // Rows by index, -1 for none. to[i] = scale[i] * from[index[i]], zero where there is none; scale may be
   // null.
-  virtual void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+  virtual void gather_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                            std::int64_t rows, std::int64_t columns) = 0;
   // to[r] is, or with `accumulate` grows by, the sum over j < per_row of scale[r][j] * from[index[r][j]].
-  virtual void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+  virtual void sum_rows(ConstNumbers from, const std::int32_t* index, const float* scale, Numbers to,
                         std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) = 0;
   // out[r][j] = a[r] . b[index[r][j]], zero where there is none.
-  virtual void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out,
+  virtual void dot_rows(ConstNumbers a, ConstNumbers b, const std::int32_t* index, float* out,
                         std::int64_t rows, int per_row, std::int64_t columns) = 0;
 
   // Between fp32 and two-byte types (fp16, bf16), rounded to nearest even; fp16 saturates only if asked.

@@ -54,30 +54,31 @@ void Layers::adapters_forward(int index, int micro_batch, const Linear& linear,
   for (std::size_t i = 0; i < adapters.size(); ++i) {
     const Adapter& adapter = adapters[i];
     const auto number = static_cast<std::int32_t>(i);
-    const auto low =
-        values_.define(saved_of(index, micro_batch, form, number), bytes_of_floats(rows * adapter.rank));
+    const auto low = values_.define_as(values_.activations(), saved_of(index, micro_batch, form, number),
+                                       rows * adapter.rank);
     const Place a = weight_of(*adapter.a), b = weight_of(*adapter.b);
     steps.push_back([=, this] {
-      float* h = values_.floats(low);
-      device_.gemm(false, true, rows, adapter.rank, adapter.in, 1, values_.floats(x), linear.in, at(a),
+      const Numbers h = values_.numbers(low);
+      device_.gemm(false, true, rows, adapter.rank, adapter.in, 1, values_.numbers(x), linear.in, at(a),
                    adapter.in, 0, h, adapter.rank);
-      if (bytes_of(type) == 2) device_.round_to(type, h, static_cast<std::size_t>(rows * adapter.rank));
+      if (bytes_of(type) == 2 && h.type() != type)
+        device_.round_to(type, h.floats(), static_cast<std::size_t>(rows * adapter.rank));
       device_.gemm(false, true, rows, adapter.out, adapter.rank, scale, h, adapter.rank, at(b), adapter.rank,
-                   1, values_.floats(y) + adapter.column, linear.out);
+                   1, values_.numbers(y) + adapter.column, linear.stride);
     });
     if (adapter.magnitude == nullptr) continue;
     const Product& product = linear.products[adapter.product];
-    const auto directions = values_.define(saved_of(index, micro_batch, form, kDirections + number),
-                                           bytes_of_floats(rows * adapter.out));
+    const auto directions =
+        values_.define(saved_of(index, micro_batch, form, kDirections + number), rows * adapter.out);
     // Of each output the length of its weights, and what scales it.
-    const auto factors = values_.define(saved_of(index, micro_batch, form, kFactors + number),
-                                        bytes_of_floats(2 * adapter.out));
-    const auto sum = values_.define_unnamed(bytes_of_floats(adapter.out * adapter.in));
+    const auto factors =
+        values_.define(saved_of(index, micro_batch, form, kFactors + number), 2 * adapter.out);
+    const auto sum = values_.define_unnamed(DType::fp32, adapter.out * adapter.in);
     const Place weight = weights[adapter.product], magnitude = weight_of(*adapter.magnitude);
     steps.push_back([=, this] {
       float* z = values_.floats(directions);
       float* into = values_.floats(y) + adapter.column;
-      device_.copy_matrix(z, adapter.out, into, linear.out, rows, adapter.out);
+      device_.copy_matrix(z, adapter.out, into, linear.stride, rows, adapter.out);
       device_.gemm(false, false, adapter.out, adapter.in, adapter.rank, scale, at(b), adapter.rank, at(a),
                    adapter.in, 0, values_.floats(sum), adapter.in);
       float* lengths = values_.floats(factors);
@@ -93,7 +94,7 @@ void Layers::adapters_forward(int index, int micro_batch, const Linear& linear,
         scales[o] = at(magnitude)[o] / lengths[o];
       }
       for (std::int64_t row = 0; row < rows; ++row)
-        for (std::int64_t o = 0; o < adapter.out; ++o) into[row * linear.out + o] *= scales[o];
+        for (std::int64_t o = 0; o < adapter.out; ++o) into[row * linear.stride + o] *= scales[o];
     });
   }
 }
@@ -105,13 +106,13 @@ std::vector<Layers::OutputGradient> Layers::before_magnitudes(int index, int mic
   const Form form = output_form(index);
   const std::int64_t rows = rows_of(form);
   std::vector<OutputGradient> gradients;
-  for (const Product& product : linear.products) gradients.push_back({dy, product.column, linear.out});
+  for (const Product& product : linear.products) gradients.push_back({dy, product.column, linear.stride});
   const std::vector<Adapter> adapters = adapters_of(index, linear);
   for (std::size_t i = 0; i < adapters.size(); ++i) {
     const Adapter& adapter = adapters[i];
     if (adapter.magnitude == nullptr) continue;
     const auto number = static_cast<std::int32_t>(i);
-    const auto scaled = values_.define_unnamed(bytes_of_floats(rows * adapter.out));
+    const auto scaled = values_.define_unnamed(DType::fp32, rows * adapter.out);
     const auto directions = values_.use(saved_of(index, micro_batch, form, kDirections + number));
     const auto factors = values_.use(saved_of(index, micro_batch, form, kFactors + number));
     const Place into = want_weight ? gradient_of(*adapter.magnitude, micro_batch, steps) : Place{};
@@ -124,7 +125,7 @@ std::vector<Layers::OutputGradient> Layers::before_magnitudes(int index, int mic
       float* sums = want_weight ? ready_to_add(into) : nullptr;
       for (std::int64_t row = 0; row < rows; ++row)
         for (std::int64_t o = 0; o < adapter.out; ++o) {
-          const float gradient = g[row * linear.out + o];
+          const float gradient = g[row * linear.stride + o];
           values_.floats(scaled)[row * adapter.out + o] = gradient * scales[o];
           if (sums != nullptr) sums[o] += gradient * z[row * adapter.out + o] / lengths[o];
         }
@@ -142,14 +143,15 @@ void Layers::adapters_backward(int index, int micro_batch, const Linear& linear,
   const std::vector<Adapter> adapters = adapters_of(index, linear);
   for (std::size_t i = 0; i < adapters.size(); ++i) {
     const Adapter& adapter = adapters[i];
-    const OutputGradient from = adapter.magnitude != nullptr ? outputs[adapter.product]
-                                                             : OutputGradient{dy, adapter.column, linear.out};
-    const auto dh = values_.define_unnamed(bytes_of_floats(rows * adapter.rank));
+    const OutputGradient from = adapter.magnitude != nullptr
+                                    ? outputs[adapter.product]
+                                    : OutputGradient{dy, adapter.column, linear.stride};
+    const auto dh = values_.define_unnamed(values_.activations(), rows * adapter.rank);
     const Place a = weight_of(*adapter.a), b = weight_of(*adapter.b);
     steps.push_back([=, this] {
       device_.gemm(false, false, rows, adapter.rank, adapter.out, scale,
-                   values_.floats(from.value) + from.column, from.stride, at(b), adapter.rank, 0,
-                   values_.floats(dh), adapter.rank);
+                   values_.numbers(from.value) + from.column, from.stride, at(b), adapter.rank, 0,
+                   values_.numbers(dh), adapter.rank);
     });
     if (want_weight) {
       const auto x = values_.use(activation(input(index), micro_batch, form));
@@ -157,17 +159,17 @@ void Layers::adapters_backward(int index, int micro_batch, const Linear& linear,
       const Place da = gradient_of(*adapter.a, micro_batch, steps);
       const Place db = gradient_of(*adapter.b, micro_batch, steps);
       steps.push_back([=, this] {
-        device_.gemm(true, false, adapter.rank, adapter.in, rows, 1, values_.floats(dh), adapter.rank,
-                     values_.floats(x), linear.in, da.first ? 0.0F : 1.0F, at(da), adapter.in);
+        device_.gemm(true, false, adapter.rank, adapter.in, rows, 1, values_.numbers(dh), adapter.rank,
+                     values_.numbers(x), linear.in, da.first ? 0.0F : 1.0F, at(da), adapter.in);
         device_.gemm(true, false, adapter.out, adapter.rank, rows, scale,
-                     values_.floats(from.value) + from.column, from.stride, values_.floats(h), adapter.rank,
+                     values_.numbers(from.value) + from.column, from.stride, values_.numbers(h), adapter.rank,
                      db.first ? 0.0F : 1.0F, at(db), adapter.rank);
       });
     }
     if (dx >= 0)
       steps.push_back([=, this] {
-        device_.gemm(false, false, rows, adapter.in, adapter.rank, 1, values_.floats(dh), adapter.rank, at(a),
-                     adapter.in, 1, values_.floats(dx), linear.in);
+        device_.gemm(false, false, rows, adapter.in, adapter.rank, 1, values_.numbers(dh), adapter.rank,
+                     at(a), adapter.in, 1, values_.numbers(dx), linear.in);
       });
   }
 }

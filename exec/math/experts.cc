@@ -106,17 +106,19 @@ void Experts::backward(const Instruction& instruction, int index, std::vector<St
 
 // ---- Router ----
 
+// The host reads scores and the gradients of weights, and so they are fp32.
+
 void Experts::router_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const HeldTensor* weight = parameters_.find(index, 0);
   const auto x = values_.use(stream(TensorKind::activation, op(index).inputs[0], micro_batch));
   const std::int64_t experts = model_.moe->experts;
   const auto scores =
-      values_.define(stream(TensorKind::activation, index, micro_batch), bytes(rows_, experts));
+      values_.define_as(DType::fp32, stream(TensorKind::activation, index, micro_batch), rows_ * experts);
   const Layers::Place w = layers_.weight_of(*weight);
   Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    device_.gemm(false, true, rows_, experts, hidden_, 1, values_.floats(x), hidden_, layers_.at(w), hidden_,
-                 0, values_.floats(scores), experts);
+    device_.gemm(false, true, rows_, experts, hidden_, 1, values_.numbers(x), hidden_, layers_.at(w), hidden_,
+                 0, values_.numbers(scores), experts);
     Routing* routing = &routed->host;
     routing->scaled = model_.moe->scaled_weights;
     std::vector<float> copied;
@@ -141,7 +143,7 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
     const Key weights_key = stream(TensorKind::activation_gradient, index, micro_batch);
     const auto dweights = values_.use(weights_key);
     values_.forget(weights_key);
-    const auto dscores = values_.define(scores_key, bytes(rows_, experts));
+    const auto dscores = values_.define(scores_key, rows_ * experts);
     const auto dx = values_.change(stream(TensorKind::activation_gradient, op(index).inputs[0], micro_batch));
     const Layers::Place w = layers_.weight_of(*weight);
     const Routing* routing = &routed_of(index, micro_batch)->host;
@@ -154,9 +156,9 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
       float* of_scores = device_.host_memory() ? values_.floats(dscores) : computed.data();
       route_backward(*routing, of_weights, balance_ * static_cast<double>(layers_.loss_factor()), of_scores);
       if (!computed.empty())
-        device_.copy_to_device(values_.floats(dscores), of_scores, bytes(rows_, experts));
-      device_.gemm(false, false, rows_, hidden_, experts, 1, values_.floats(dscores), experts, layers_.at(w),
-                   hidden_, 1, values_.floats(dx), hidden_);
+        device_.copy_to_device(values_.at(dscores), of_scores, computed.size() * sizeof(float));
+      device_.gemm(false, false, rows_, hidden_, experts, 1, values_.numbers(dscores), experts, layers_.at(w),
+                   hidden_, 1, values_.numbers(dx), hidden_);
     });
   }
   if (want_weight) {
@@ -164,8 +166,8 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
     const auto dscores = values_.use(scores_key);
     const Layers::Place dw = layers_.gradient_of(*weight, micro_batch, steps);
     steps.push_back([=, this] {
-      device_.gemm(true, false, experts, hidden_, rows_, 1, values_.floats(dscores), experts,
-                   values_.floats(x), hidden_, 1, layers_.ready_to_add(dw), hidden_);
+      device_.gemm(true, false, experts, hidden_, rows_, 1, values_.numbers(dscores), experts,
+                   values_.numbers(x), hidden_, 1, layers_.ready_to_add(dw), hidden_);
     });
   }
 }
@@ -173,7 +175,7 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
 const float* Experts::on_host(const float* data, std::int64_t count, std::vector<float>* copy) const {
   if (device_.host_memory()) return data;
   copy->resize(static_cast<std::size_t>(count));
-  device_.copy_to_host(copy->data(), data, bytes(count, 1));
+  device_.copy_to_host(copy->data(), data, copy->size() * sizeof(float));
   return copy->data();
 }
 
@@ -185,8 +187,8 @@ void Experts::dispatch_forward(int index, int micro_batch, std::vector<Step>& st
   const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
     const auto rows = static_cast<std::int64_t>(routed->host.token_of_slot.size());
-    device_.gather_rows(values_.floats(x), routed->token_of_slot.at<std::int32_t>(), nullptr,
-                        values_.provide(y, bytes(rows, hidden_)), rows, hidden_);
+    device_.gather_rows(values_.numbers(x), routed->token_of_slot.at<std::int32_t>(), nullptr,
+                        values_.provide(y, rows * hidden_), rows, hidden_);
   });
 }
 
@@ -195,21 +197,21 @@ void Experts::dispatch_backward(int index, int micro_batch, std::vector<Step>& s
   values_.forget(gradient(index, micro_batch));
   const Key into = stream(TensorKind::activation_gradient, op(index).inputs[0], micro_batch);
   const bool accumulate = values_.has(into);  // shared experts read the same norm
-  const auto dx = accumulate ? values_.change(into) : values_.define(into, bytes(rows_, hidden_));
+  const auto dx = accumulate ? values_.change(into) : values_.define(into, rows_ * hidden_);
   const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    device_.sum_rows(values_.floats(dy), routed->slot.at<std::int32_t>(), nullptr, values_.floats(dx), rows_,
-                     routed->host.per_token, hidden_, accumulate);
+    device_.sum_rows(values_.numbers(dy), routed->slot.at<std::int32_t>(), nullptr, values_.numbers(dx),
+                     rows_, routed->host.per_token, hidden_, accumulate);
   });
 }
 
 void Experts::combine_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto y = values_.use(activation(op(index).inputs[0], micro_batch));
-  const auto out = values_.define(stream(TensorKind::activation, index, micro_batch), bytes(rows_, hidden_));
+  const auto out = values_.define(stream(TensorKind::activation, index, micro_batch), rows_ * hidden_);
   const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    device_.sum_rows(values_.floats(y), routed->slot.at<std::int32_t>(), routed->weight.at<float>(),
-                     values_.floats(out), rows_, routed->host.per_token, hidden_, /*accumulate=*/false);
+    device_.sum_rows(values_.numbers(y), routed->slot.at<std::int32_t>(), routed->weight.at<float>(),
+                     values_.numbers(out), rows_, routed->host.per_token, hidden_, /*accumulate=*/false);
   });
 }
 
@@ -219,17 +221,17 @@ void Experts::combine_backward(int index, int micro_batch, std::vector<Step>& st
   const Key out_key = stream(TensorKind::activation_gradient, index, micro_batch);
   const auto dout = values_.use(out_key);
   values_.forget(out_key);
-  const auto dweights =
-      values_.define(stream(TensorKind::activation_gradient, op(index).inputs[1], micro_batch),
-                     bytes(rows_, model_.moe->experts_per_token));
+  const auto dweights = values_.define_as(
+      DType::fp32, stream(TensorKind::activation_gradient, op(index).inputs[1], micro_batch),
+      rows_ * model_.moe->experts_per_token);
   const auto dy = values_.define_dynamic(gradient(experts, micro_batch));
   const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
     const auto rows = static_cast<std::int64_t>(routed->host.token_of_slot.size());
-    device_.dot_rows(values_.floats(dout), values_.floats(y), routed->slot.at<std::int32_t>(),
+    device_.dot_rows(values_.numbers(dout), values_.numbers(y), routed->slot.at<std::int32_t>(),
                      values_.floats(dweights), rows_, routed->host.per_token, hidden_);
-    device_.gather_rows(values_.floats(dout), routed->token_of_slot.at<std::int32_t>(),
-                        routed->weight_of_slot.at<float>(), values_.provide(dy, bytes(rows, hidden_)), rows,
+    device_.gather_rows(values_.numbers(dout), routed->token_of_slot.at<std::int32_t>(),
+                        routed->weight_of_slot.at<float>(), values_.provide(dy, rows * hidden_), rows,
                         hidden_);
   });
 }
@@ -248,13 +250,13 @@ void Experts::products_forward(int index, int micro_batch, std::vector<Step>& st
     weights.emplace_back(held, layers_.weight_of(*held));
   }
   steps.push_back([=, this] {
-    float* out = values_.provide(y, bytes(routing->received_rows, columns));
+    const Numbers out = values_.provide(y, routing->received_rows * columns);
     for (const ExpertRows& part : routing->segments) {
       std::int64_t column = 0;
       for (const auto& [held, place] : weights) {
         const std::int64_t n = held->shape[1];
         const std::int64_t k = held->shape[2];
-        device_.gemm(false, true, part.rows, n, k, 1, values_.floats(x) + part.begin * k, k,
+        device_.gemm(false, true, part.rows, n, k, 1, values_.numbers(x) + part.begin * k, k,
                      layers_.at(place) + part.expert * n * k, k, 0, out + part.begin * columns + column,
                      columns);
         column += n;
@@ -282,8 +284,8 @@ void Experts::products_backward(int index, int micro_batch, bool want_input, boo
       for (const ExpertRows& part : routing->segments) {
         if (part.rows == 0) continue;
         const auto expert = static_cast<std::size_t>(part.expert);
-        device_.gemm(true, false, n, k, part.rows, 1, values_.floats(dy) + part.begin * columns + column,
-                     columns, values_.floats(x) + part.begin * k, k, set[expert] ? 1.0F : 0.0F,
+        device_.gemm(true, false, n, k, part.rows, 1, values_.numbers(dy) + part.begin * columns + column,
+                     columns, values_.numbers(x) + part.begin * k, k, set[expert] ? 1.0F : 0.0F,
                      into + part.expert * n * k, k);
         set[expert] = true;
       }
@@ -301,12 +303,12 @@ void Experts::products_backward(int index, int micro_batch, bool want_input, boo
   }
   steps.push_back([=, this] {
     const std::int64_t k = weights.front().first->shape[2];
-    float* into = values_.provide(dx, bytes(routing->received_rows, k));
+    const Numbers into = values_.provide(dx, routing->received_rows * k);
     for (const ExpertRows& part : routing->segments) {
       std::int64_t column = 0;
       for (const auto& [held, place] : weights) {
         const std::int64_t n = held->shape[1];
-        device_.gemm(false, false, part.rows, k, n, 1, values_.floats(dy) + part.begin * columns + column,
+        device_.gemm(false, false, part.rows, k, n, 1, values_.numbers(dy) + part.begin * columns + column,
                      columns, layers_.at(place) + part.expert * n * k, k, column == 0 ? 0.0F : 1.0F,
                      into + part.begin * k, k);
         column += n;
@@ -321,9 +323,9 @@ void Experts::activation_forward(int index, int micro_batch, std::vector<Step>& 
   const Routing* routing = &routed_of(index, micro_batch)->host;
   const std::int64_t columns = columns_of(index);
   steps.push_back([=, this] {
-    device_.activation_forward(model_.activation, model_.gated_ffn, values_.floats(x),
-                               values_.provide(y, bytes(routing->received_rows, columns)),
-                               routing->received_rows, columns);
+    device_.activation_forward(model_.activation, model_.gated_ffn, values_.numbers(x),
+                               values_.provide(y, routing->received_rows * columns), routing->received_rows,
+                               columns);
   });
 }
 
@@ -336,8 +338,8 @@ void Experts::activation_backward(int index, int micro_batch, std::vector<Step>&
   const std::int64_t columns = columns_of(index);
   steps.push_back([=, this] {
     device_.activation_backward(
-        model_.activation, model_.gated_ffn, values_.floats(x), values_.floats(dy),
-        values_.provide(dx, bytes(routing->received_rows, columns * (model_.gated_ffn ? 2 : 1))),
+        model_.activation, model_.gated_ffn, values_.numbers(x), values_.numbers(dy),
+        values_.provide(dx, routing->received_rows * columns * (model_.gated_ffn ? 2 : 1)),
         routing->received_rows, columns);
   });
 }
@@ -354,7 +356,7 @@ Experts::Start Experts::communicate(const Instruction& instruction, Communicator
     uses.push_back(value);
     return [=, this, &communicator] {
       const auto count = static_cast<std::size_t>(routed->host.received_rows * hidden_);
-      return communicator.all_reduce(values_.at(value), values_.at(value), count, DType::fp32,
+      return communicator.all_reduce(values_.at(value), values_.at(value), count, values_.type(value),
                                      Reduction::sum);
     };
   }
@@ -379,8 +381,8 @@ Experts::Start Experts::communicate(const Instruction& instruction, Communicator
     case CollectiveKind::reduce_scatter:
       return [=, this, &communicator] {
         const std::int64_t rows = routed->host.member_rows;
-        return communicator.reduce_scatter(values_.at(from), values_.provide(to, bytes(rows, hidden_)),
-                                           static_cast<std::size_t>(rows * hidden_), DType::fp32,
+        return communicator.reduce_scatter(values_.at(from), values_.provide(to, rows * hidden_).data(),
+                                           static_cast<std::size_t>(rows * hidden_), values_.type(from),
                                            Reduction::sum);
       };
     default:
@@ -402,8 +404,9 @@ std::unique_ptr<Request> Experts::all_to_all(const Routed& routed, Values::Id fr
     }
   if (!to_experts) sent.swap(received);
   const std::size_t total = std::accumulate(received.begin(), received.end(), std::size_t{0});
-  return communicator.all_to_all(values_.at(from), sent, values_.provide(to, total * sizeof(float)), received,
-                                 DType::fp32);
+  return communicator.all_to_all(values_.at(from), sent,
+                                 values_.provide(to, static_cast<std::int64_t>(total)).data(), received,
+                                 values_.type(from));
 }
 
 std::unique_ptr<Request> Experts::all_gather(const Routed& routed, Values::Id from, Values::Id to,
@@ -411,10 +414,10 @@ std::unique_ptr<Request> Experts::all_gather(const Routed& routed, Values::Id fr
   const Routing& routing = routed.host;
   const auto own = std::accumulate(routing.received.begin(), routing.received.end(), std::int64_t{0});
   const std::int64_t part = routing.member_rows * hidden_;
-  float* whole = values_.provide(to, bytes(routing.received_rows, hidden_));
-  float* place = whole + communicator.rank() * part;
-  device_.copy(place, values_.at(from), bytes(own, hidden_));
-  return communicator.all_gather(place, whole, static_cast<std::size_t>(part), DType::fp32);
+  const Numbers whole = values_.provide(to, routing.received_rows * hidden_);
+  const Numbers place = whole + communicator.rank() * part;
+  device_.copy(place.data(), values_.at(from), place.bytes(own * hidden_));
+  return communicator.all_gather(place.data(), whole.data(), static_cast<std::size_t>(part), whole.type());
 }
 
 Experts::Start Experts::count_received(Routed* routed, const Start& move, Communicator& communicator) {

@@ -54,9 +54,6 @@ class Experts final : public FormMathematics {
   // The device's values where the host can read them: `copy` where it cannot.
   const float* on_host(const float* data, std::int64_t count, std::vector<float>* copy) const;
   std::int64_t columns_of(int op) const;  // of one row on this rank
-  static std::size_t bytes(std::int64_t rows, std::int64_t columns) {
-    return static_cast<std::size_t>(rows * columns) * sizeof(float);
-  }
 
   void router_forward(int op, int micro_batch, std::vector<Step>& steps);
   void router_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);

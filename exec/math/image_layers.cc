@@ -8,6 +8,8 @@ namespace {
 
 // Of a batch norm: mean, inverse deviation, variance.
 constexpr std::int64_t kSavedOfChannel = 3;
+// Words of a number that they are not.
+constexpr std::int64_t kDouble = sizeof(double) / sizeof(float);
 
 }  // namespace
 
@@ -145,26 +147,27 @@ ImageLayers::InputGradient ImageLayers::input_gradient(int index, int micro_batc
   InputGradient result;
   result.elements = static_cast<std::size_t>(rows_of(index) * per_row);
   if (!values_.has(into)) {
-    result.written = values_.define(into, bytes(index, per_row));
+    result.written = values_.define(into, of_rows(index, per_row));
     return result;
   }
   result.sum = values_.change(into);
-  result.written = values_.define_unnamed(bytes(index, per_row));
+  result.written = values_.define_unnamed(values_.activations(), of_rows(index, per_row));
   return result;
 }
 
 void ImageLayers::add_gradient(const InputGradient& gradient) const {
   if (gradient.sum >= 0)
-    device_.add(values_.floats(gradient.sum), values_.floats(gradient.written), gradient.elements);
+    device_.add(values_.numbers(gradient.sum), values_.numbers(gradient.written), gradient.elements);
 }
 
 void ImageLayers::convolution_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
+  const auto y =
+      values_.define(output_key(index, micro_batch), of_rows(index, image(index).output.elements()));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
   steps.push_back([=, this, size = window(index), begin = input_begin(index)] {
-    device_.convolution_forward(size, values_.floats(x) + begin, at(weight), at(bias), values_.floats(y));
+    device_.convolution_forward(size, values_.numbers(x) + begin, at(weight), at(bias), values_.numbers(y));
   });
 }
 
@@ -182,7 +185,7 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
     steps.push_back([=, this, adds = adds_bias(index), begin = input_begin(index)] {
       float* of_weight = sets ? at(dweight) : ready_to_add(dweight);
       float* of_bias = bias == nullptr ? nullptr : sets && adds ? at(dbias) : ready_to_add(dbias);
-      device_.convolution_backward_weight(size, values_.floats(x) + begin, values_.floats(dy), of_weight,
+      device_.convolution_backward_weight(size, values_.numbers(x) + begin, values_.numbers(dy), of_weight,
                                           adds ? of_bias : nullptr, !sets);
     });
   }
@@ -190,7 +193,7 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
   const InputGradient dx = input_gradient(index, micro_batch);
   const Place weight = weight_of(*parameters_.find(index, 0));
   steps.push_back([=, this] {
-    device_.convolution_backward_input(size, values_.floats(dy), at(weight), values_.floats(dx.written));
+    device_.convolution_backward_input(size, values_.numbers(dy), at(weight), values_.numbers(dx.written));
     add_gradient(dx);
   });
 }
@@ -201,12 +204,12 @@ void ImageLayers::linear_forward(int index, int micro_batch, std::vector<Step>& 
   const std::int64_t out = image(index).output.elements();
   const bool in_out = image(index).weight_in_out;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, out));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, out));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
   steps.push_back([=, this, begin = input_begin(index)] {
-    device_.linear(!in_out, rows, out, in, values_.floats(x) + begin, in, at(weight), at(bias),
-                   values_.floats(y), out);
+    device_.linear(!in_out, rows, out, in, values_.numbers(x) + begin, in, at(weight), at(bias),
+                   values_.numbers(y), out);
   });
 }
 
@@ -223,23 +226,23 @@ void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, b
     const HeldTensor* bias = bias_of(index);
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
     steps.push_back([=, this, adds = adds_bias(index), begin = input_begin(index)] {
-      const float* input = values_.floats(x) + begin;
-      const float* left = in_out ? input : values_.floats(dy);
-      const float* right = in_out ? values_.floats(dy) : input;
+      const ConstNumbers input = values_.numbers(x) + begin;
+      const ConstNumbers left = in_out ? input : ConstNumbers(values_.numbers(dy));
+      const ConstNumbers right = in_out ? ConstNumbers(values_.numbers(dy)) : input;
       const std::int64_t m = in_out ? in : out;
       const std::int64_t n = in_out ? out : in;
       device_.gemm(true, false, m, n, rows, 1, left, m, right, n, dweight.first ? 0.0F : 1.0F, at(dweight),
                    n);
       float* of_bias = bias != nullptr ? ready_to_add(dbias) : nullptr;
-      if (adds) device_.bias_gradient(values_.floats(dy), of_bias, rows, out, out);
+      if (adds) device_.bias_gradient(values_.numbers(dy), of_bias, rows, out, out);
     });
   }
   if (!want_input || !has_input_gradient(index)) return;
   const InputGradient dx = input_gradient(index, micro_batch);
   const Place weight = weight_of(*parameters_.find(index, 0));
   steps.push_back([=, this] {
-    device_.gemm(false, in_out, rows, in, out, 1, values_.floats(dy), out, at(weight), in_out ? out : in, 0,
-                 values_.floats(dx.written), in);
+    device_.gemm(false, in_out, rows, in, out, 1, values_.numbers(dy), out, at(weight), in_out ? out : in, 0,
+                 values_.numbers(dx.written), in);
     add_gradient(dx);
   });
 }
@@ -252,9 +255,9 @@ void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Ste
   const std::int64_t channels = shape.channels;
   const std::int64_t pixels = shape.height * shape.width;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, shape.elements()));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, shape.elements()));
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                    bytes_of_floats(ranks * kSavedOfChannel * channels));
+                                    ranks * kSavedOfChannel * channels);
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_of(*parameters_.find(index, 1));
   const bool counts = counted_.emplace(index, micro_batch).second;
@@ -262,7 +265,7 @@ void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Ste
     for (std::int64_t r = 0; r < ranks; ++r) {
       float* mean = values_.floats(saved) + r * kSavedOfChannel * channels;
       const std::int64_t first = r * rows_ * shape.elements();
-      device_.batch_norm_forward(values_.floats(x) + first, at(weight), at(bias), values_.floats(y) + first,
+      device_.batch_norm_forward(values_.numbers(x) + first, at(weight), at(bias), values_.numbers(y) + first,
                                  mean, mean + channels, mean + 2 * channels, rows_, channels, pixels,
                                  epsilon);
     }
@@ -291,8 +294,8 @@ void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<St
     for (std::int64_t r = 0; r < ranks; ++r) {
       const float* mean = values_.floats(saved) + r * kSavedOfChannel * channels;
       const std::int64_t first = r * rows_ * shape.elements();
-      device_.batch_norm_backward(values_.floats(dy) + first, values_.floats(x) + first, at(weight), mean,
-                                  mean + channels, values_.floats(dx.written) + first, of_weight, of_bias,
+      device_.batch_norm_backward(values_.numbers(dy) + first, values_.numbers(x) + first, at(weight), mean,
+                                  mean + channels, values_.numbers(dx.written) + first, of_weight, of_bias,
                                   rows_, channels, pixels);
     }
     add_gradient(dx);
@@ -303,12 +306,12 @@ void ImageLayers::activation_forward(int index, int micro_batch, std::vector<Ste
   const std::int64_t rows = rows_of(index);
   const std::int64_t columns = image(index).output.elements();
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, columns));
   steps.push_back([=, this] {
-    device_.activation_forward(op(index).image->activation, false, values_.floats(x), values_.floats(y), rows,
-                               columns);
+    device_.activation_forward(op(index).image->activation, false, values_.numbers(x), values_.numbers(y),
+                               rows, columns);
     if (op(index).image->dropout > 0)
-      device_.dropout(dropout_of(index, micro_batch), values_.floats(y), values_.floats(y), rows, columns);
+      device_.dropout(dropout_of(index, micro_batch), values_.numbers(y), values_.numbers(y), rows, columns);
   });
 }
 
@@ -325,27 +328,29 @@ void ImageLayers::activation_backward(int index, int micro_batch, std::vector<St
   if (!has_input_gradient(index)) return;
   const InputGradient dx = input_gradient(index, micro_batch);
   steps.push_back([=, this] {
-    device_.activation_backward(kind, false, values_.floats(of), values_.floats(dy),
-                                values_.floats(dx.written), rows, columns);
+    device_.activation_backward(kind, false, values_.numbers(of), values_.numbers(dy),
+                                values_.numbers(dx.written), rows, columns);
     if (op(index).image->dropout > 0)
-      device_.dropout(dropout_of(index, micro_batch), values_.floats(dx.written), values_.floats(dx.written),
-                      rows, columns);
+      device_.dropout(dropout_of(index, micro_batch), values_.numbers(dx.written),
+                      values_.numbers(dx.written), rows, columns);
     add_gradient(dx);
   });
 }
 
 void ImageLayers::pool_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
+  const auto y =
+      values_.define(output_key(index, micro_batch), of_rows(index, image(index).output.elements()));
   const bool average = image(index).average;
-  const auto places = average ? Values::Id{-1}
-                              : values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                               bytes(index, image(index).output.elements()));
+  const auto places =
+      average ? Values::Id{-1}
+              : values_.define_as(DType::int32, {TensorKind::saved, index, micro_batch, Form::whole},
+                                  of_rows(index, image(index).output.elements()));
   steps.push_back([=, this, size = window(index)] {
-    device_.pool_forward(size, values_.floats(x), values_.floats(y),
+    device_.pool_forward(size, values_.numbers(x), values_.numbers(y),
                          average ? nullptr : static_cast<std::int32_t*>(values_.at(places)));
     if (op(index).image->dropout > 0)
-      device_.dropout(dropout_of(index, micro_batch), values_.floats(y), values_.floats(y), size.batch,
+      device_.dropout(dropout_of(index, micro_batch), values_.numbers(y), values_.numbers(y), size.batch,
                       size.image.output.elements());
   });
 }
@@ -360,14 +365,14 @@ void ImageLayers::pool_backward(int index, int micro_batch, std::vector<Step>& s
   const InputGradient dx = input_gradient(index, micro_batch);
   const std::int64_t columns = image(index).output.elements();
   const bool drops = op(index).image->dropout > 0;
-  const auto kept = drops ? values_.define_unnamed(bytes(index, columns)) : dy;
+  const auto kept = drops ? values_.define_unnamed(values_.activations(), of_rows(index, columns)) : dy;
   steps.push_back([=, this, size = window(index)] {
     if (drops)
-      device_.dropout(dropout_of(index, micro_batch), values_.floats(dy), values_.floats(kept), size.batch,
+      device_.dropout(dropout_of(index, micro_batch), values_.numbers(dy), values_.numbers(kept), size.batch,
                       columns);
-    device_.pool_backward(size, values_.floats(kept),
+    device_.pool_backward(size, values_.numbers(kept),
                           average ? nullptr : static_cast<const std::int32_t*>(values_.at(places)),
-                          values_.floats(dx.written));
+                          values_.numbers(dx.written));
     add_gradient(dx);
   });
 }
@@ -377,9 +382,10 @@ void ImageLayers::addition_forward(int index, int micro_batch, std::vector<Step>
   const std::int64_t columns = image(index).output.elements();
   const auto a = values_.use(activation(input(index, 0), micro_batch, form_read(index)));
   const auto b = values_.use(activation(input(index, 1), micro_batch, form_read(index)));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, columns));
   steps.push_back([=, this] {
-    device_.residual_forward(values_.floats(a), nullptr, values_.floats(b), values_.floats(y), rows, columns);
+    device_.residual_forward(values_.numbers(a), nullptr, values_.numbers(b), values_.numbers(y), rows,
+                             columns);
   });
 }
 
@@ -395,10 +401,10 @@ void ImageLayers::addition_backward(int index, int micro_batch, std::vector<Step
       values_.alias(into, dy);
     } else if (values_.has(into)) {
       const auto sum = values_.change(into);
-      steps.push_back([=, this] { device_.add(values_.floats(sum), values_.floats(dy), count); });
+      steps.push_back([=, this] { device_.add(values_.numbers(sum), values_.numbers(dy), count); });
     } else {
-      const auto copy = values_.define(into, count * sizeof(float));
-      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dy), count * sizeof(float)); });
+      const auto copy = values_.define(into, elements(index, form_written(index)));
+      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dy), values_.bytes(copy)); });
     }
   }
 }
@@ -409,20 +415,20 @@ void ImageLayers::loss_forward(int index, int micro_batch, std::vector<Step>& st
   const auto scores = values_.change(activation(scores_of, micro_batch, form_read(index)));
   values_.alias(gradient(scores_of, micro_batch, form_read(index)), scores);
   const auto statistics =
-      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, sizeof(double) + bytes(index, 3));
+      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, kDouble + of_rows(index, 3));
   // Recomputed with its layer, it makes the gradient again and is not counted again.
   const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this] {
     auto* uncounted = static_cast<double*>(values_.at(statistics));
-    device_.fill(values_.floats(statistics), sizeof(double) / sizeof(float), 0);
-    float* maximum = values_.floats(statistics) + sizeof(double) / sizeof(float);
+    device_.fill(values_.floats(statistics), kDouble, 0);
+    float* maximum = values_.floats(statistics) + kDouble;
     float* sums = maximum + rows_;
     const std::int32_t* targets = batch_.targets + micro_batch * rows_;
-    float* data = values_.floats(scores);
+    const Numbers data = values_.numbers(scores);
     device_.loss_max(data, maximum, rows_, classes, classes);
     device_.loss_sum(data, maximum, targets, sums, rows_, classes, classes, 0);
-    device_.loss_gradient(data, sums, targets, loss_scale_ * loss_factor_, rows_, classes, classes, 0,
-                          counts ? batch_.loss : uncounted);
+    device_.loss_gradient(data, maximum, sums, targets, loss_scale_ * loss_factor_, rows_, classes, classes,
+                          0, counts ? batch_.loss : uncounted);
   });
 }
 

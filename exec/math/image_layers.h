@@ -47,8 +47,8 @@ class ImageLayers final : public Mathematics {
   }
   ImageOperator image(int op_index) const;
   WindowSize window(int op_index) const;
-  std::size_t bytes(int op_index, std::int64_t elements_per_row) const {
-    return bytes_of_floats(rows_of(op_index) * elements_per_row);
+  std::int64_t of_rows(int op_index, std::int64_t elements_per_row) const {
+    return rows_of(op_index) * elements_per_row;
   }
   Key input_key(int op_index, int micro_batch) const;
   std::int64_t input_begin(int op_index) const;

@@ -90,12 +90,13 @@ ImageLayers::TokenRows ImageLayers::token_rows(int index) const {
 void ImageLayers::token_linear_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const TokenRows size = token_rows(index);
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
+  const auto y =
+      values_.define(output_key(index, micro_batch), of_rows(index, image(index).output.elements()));
   for (const TokenProduct& product : token_products(index)) {
     const Place weight = weight_of(*product.weight);
     steps.push_back([=, this] {
-      device_.linear(true, size.rows, product.out, size.in, values_.floats(x), size.stride, at(weight),
-                     nullptr, values_.floats(y) + product.column, size.out);
+      device_.linear(true, size.rows, product.out, size.in, values_.numbers(x), size.stride, at(weight),
+                     nullptr, values_.numbers(y) + product.column, size.out);
     });
   }
   // A sum of parts gets its biases once.
@@ -103,7 +104,7 @@ void ImageLayers::token_linear_forward(int index, int micro_batch, std::vector<S
   for (const auto& [held, column] : token_biases(index)) {
     const Place bias = weight_of(*held);
     steps.push_back([=, this, first = column] {
-      device_.add_bias(values_.floats(y) + first, at(bias), size.rows, bias.elements, size.out);
+      device_.add_bias(values_.numbers(y) + first, at(bias), size.rows, bias.elements, size.out);
     });
   }
 }
@@ -118,8 +119,8 @@ void ImageLayers::token_linear_backward(int index, int micro_batch, bool want_in
     for (const TokenProduct& product : products) {
       const Place of = gradient_of(*product.weight, micro_batch, steps);
       steps.push_back([=, this] {
-        device_.gemm(true, false, product.out, size.in, size.rows, 1, values_.floats(dy) + product.column,
-                     size.out, values_.floats(x), size.stride, of.first ? 0.0F : 1.0F, at(of), size.in);
+        device_.gemm(true, false, product.out, size.in, size.rows, 1, values_.numbers(dy) + product.column,
+                     size.out, values_.numbers(x), size.stride, of.first ? 0.0F : 1.0F, at(of), size.in);
       });
     }
     const bool adds = !is_split(index) || op(index).split == TensorSplit::column || rank_ == 0;
@@ -127,7 +128,7 @@ void ImageLayers::token_linear_backward(int index, int micro_batch, bool want_in
       const Place of = gradient_of(*held, micro_batch, steps);
       steps.push_back([=, this, first = column] {
         float* into = ready_to_add(of);
-        if (adds) device_.bias_gradient(values_.floats(dy) + first, into, size.rows, of.elements, size.out);
+        if (adds) device_.bias_gradient(values_.numbers(dy) + first, into, size.rows, of.elements, size.out);
       });
     }
   }
@@ -137,12 +138,12 @@ void ImageLayers::token_linear_backward(int index, int micro_batch, bool want_in
   weights.reserve(products.size());
   for (const TokenProduct& product : products) weights.push_back(weight_of(*product.weight));
   steps.push_back([=, this] {
-    float* into = values_.floats(dx.written);
+    const Numbers into = values_.numbers(dx.written);
     // Tokens that nobody read.
     if (size.stride != size.in) device_.fill(into, static_cast<std::size_t>(size.elements), 0);
     for (std::size_t i = 0; i < products.size(); ++i)
       device_.gemm(false, false, size.rows, size.in, products[i].out, 1,
-                   values_.floats(dy) + products[i].column, size.out, at(weights[i]), size.in,
+                   values_.numbers(dy) + products[i].column, size.out, at(weights[i]), size.in,
                    i == 0 ? 0.0F : 1.0F, into, size.stride);
     add_gradient(dx);
   });
@@ -164,11 +165,11 @@ void ImageLayers::attention_forward(int index, int micro_batch, std::vector<Step
   const AttentionSize size = attention_size(index);
   const auto qkv = values_.use(input_key(index, micro_batch));
   const auto out =
-      values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
+      values_.define(output_key(index, micro_batch), of_rows(index, image(index).output.elements()));
   const auto sums = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                   bytes(index, static_cast<std::int64_t>(size.heads) * size.seq));
+                                   of_rows(index, static_cast<std::int64_t>(size.heads) * size.seq));
   steps.push_back([=, this] {
-    device_.attention_forward(size, values_.floats(qkv), values_.floats(out), values_.floats(sums));
+    device_.attention_forward(size, values_.numbers(qkv), values_.numbers(out), values_.floats(sums));
   });
 }
 
@@ -181,8 +182,8 @@ void ImageLayers::attention_backward(int index, int micro_batch, std::vector<Ste
   values_.forget(output_gradient(index, micro_batch));
   const InputGradient dqkv = input_gradient(index, micro_batch);
   steps.push_back([=, this] {
-    device_.attention_backward(size, values_.floats(qkv), values_.floats(out), values_.floats(dout),
-                               values_.floats(sums), values_.floats(dqkv.written));
+    device_.attention_backward(size, values_.numbers(qkv), values_.numbers(out), values_.numbers(dout),
+                               values_.floats(sums), values_.numbers(dqkv.written));
     add_gradient(dqkv);
   });
 }
@@ -191,14 +192,13 @@ void ImageLayers::norm_forward(int index, int micro_batch, std::vector<Step>& st
   const ImageOperator size = image(index);
   const std::int64_t rows = rows_of(index) * size.output.height;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, size.output.elements()));
-  const auto saved =
-      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, bytes_of_floats(2 * rows));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, size.output.elements()));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole}, 2 * rows);
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_of(*parameters_.find(index, 1));
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_forward(NormKind::layer_norm, values_.floats(x), at(weight), at(bias), values_.floats(y),
+    device_.norm_forward(NormKind::layer_norm, values_.numbers(x), at(weight), at(bias), values_.numbers(y),
                          mean, mean + rows, rows, size.output.channels, static_cast<float>(size.epsilon));
   });
 }
@@ -216,8 +216,8 @@ void ImageLayers::norm_backward(int index, int micro_batch, std::vector<Step>& s
   const Place dbias = gradient_of(*parameters_.find(index, 1), micro_batch, steps);
   steps.push_back([=, this] {
     const float* mean = values_.floats(saved);
-    device_.norm_backward(NormKind::layer_norm, values_.floats(dy), values_.floats(x), at(weight), mean,
-                          mean + rows, values_.floats(dx.written), false, ready_to_add(dweight),
+    device_.norm_backward(NormKind::layer_norm, values_.numbers(dy), values_.numbers(x), at(weight), mean,
+                          mean + rows, values_.numbers(dx.written), false, ready_to_add(dweight),
                           ready_to_add(dbias), rows, size.output.channels);
     add_gradient(dx);
   });
@@ -230,16 +230,16 @@ void ImageLayers::tokens_forward(int index, int micro_batch, std::vector<Step>& 
   const std::int64_t pixels = size.input.height * size.input.width;
   const bool classes = tokens > pixels;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(output_key(index, micro_batch), bytes(index, size.output.elements()));
+  const auto y = values_.define(output_key(index, micro_batch), of_rows(index, size.output.elements()));
   const Place token = classes ? weight_of(*parameters_.find(index, 0)) : Place{};
   const Place positions = weight_of(*parameters_.find(index, classes ? 1 : 0));
   steps.push_back([=, this] {
-    float* out = values_.floats(y);
+    const Numbers out = values_.numbers(y);
     if (classes) {
       device_.fill(out, static_cast<std::size_t>(samples * tokens * width), 0);
       device_.add_bias(out, at(token), samples, width, tokens * width);
     }
-    device_.transpose(values_.floats(x), width * pixels, out + (tokens - pixels) * width, tokens * width,
+    device_.transpose(values_.numbers(x), width * pixels, out + (tokens - pixels) * width, tokens * width,
                       samples, width, pixels);
     device_.positions_forward(at(positions), out, samples * tokens, width, static_cast<int>(tokens));
   });
@@ -256,11 +256,11 @@ void ImageLayers::tokens_backward(int index, int micro_batch, std::vector<Step>&
   const Place token = classes ? gradient_of(*parameters_.find(index, 0), micro_batch, steps) : Place{};
   const Place positions = gradient_of(*parameters_.find(index, classes ? 1 : 0), micro_batch, steps);
   steps.push_back([=, this] {
-    const float* of = values_.floats(dy);
+    const ConstNumbers of = values_.numbers(dy);
     if (classes) device_.bias_gradient(of, ready_to_add(token), samples, width, tokens * width);
     device_.positions_backward(of, ready_to_add(positions), samples * tokens, width,
                                static_cast<int>(tokens));
-    device_.transpose(of + (tokens - pixels) * width, tokens * width, values_.floats(dx.written),
+    device_.transpose(of + (tokens - pixels) * width, tokens * width, values_.numbers(dx.written),
                       width * pixels, samples, pixels, width);
     add_gradient(dx);
   });

@@ -49,7 +49,7 @@ Values::Id Layers::whole_gradient(int index, int micro_batch, Form form, std::ve
     const auto share = values_.use(stream);
     values_.forget(stream);
     steps.push_back([=, this, count = static_cast<std::size_t>(elements(index, form))] {
-      device_.add(values_.floats(dy), values_.floats(share), count);
+      device_.add(values_.numbers(dy), values_.numbers(share), count);
     });
   }
   drop_out(dropped, index, micro_batch, form, dy, steps);
@@ -58,7 +58,7 @@ Values::Id Layers::whole_gradient(int index, int micro_batch, Form form, std::ve
 
 Values::Id Layers::offset_weights(const Place& weight, std::int64_t count, std::vector<Step>& steps) {
   if (!model_.norms_offset) return -1;
-  const auto sum = values_.define_unnamed(bytes_of_floats(count));
+  const auto sum = values_.define_unnamed(DType::fp32, count);
   steps.push_back([=, this, size = static_cast<std::size_t>(count)] {
     device_.fill(values_.floats(sum), size, 1);
     device_.add(values_.floats(sum), at(weight), size);
@@ -136,8 +136,8 @@ void Layers::no_input_gradient(int index, int micro_batch, std::vector<Step>& st
     const Key key = gradient(from, micro_batch, stream_form());
     if (values_.has(key)) continue;
     const std::int64_t count = elements(from, stream_form());
-    const auto zeros = values_.define(key, bytes_of_floats(count));
-    steps.push_back([=, this] { device_.fill(values_.floats(zeros), static_cast<std::size_t>(count), 0); });
+    const auto zeros = values_.define(key, count);
+    steps.push_back([=, this] { device_.fill(values_.numbers(zeros), static_cast<std::size_t>(count), 0); });
   }
 }
 
@@ -177,14 +177,14 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
   const Form form = stream_form();
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
-  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
-  const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(2 * rows));
+  const auto y = values_.define(activation(index, micro_batch, form), elements(index, form));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, 2 * rows);
   const Place w = weight_of(*weight);
   const Place b = weight_or_none(bias);
   const auto offset = offset_weights(w, model_.hidden, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_forward(model_.norm, values_.floats(x), norm_weights(w, offset), at(b), values_.floats(y),
+    device_.norm_forward(model_.norm, values_.numbers(x), norm_weights(w, offset), at(b), values_.numbers(y),
                          mean, mean + rows, rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
   });
   drop_out(embedding_dropout(index), index, micro_batch, form, y, steps);
@@ -194,7 +194,7 @@ Layers::Place Layers::gradient_of_norm(const HeldTensor& tensor, int micro_batch
   if (!tensor.frozen) return gradient_of(tensor, micro_batch, steps);
   Place unwanted;
   unwanted.elements = tensor.elements;
-  unwanted.value = values_.define_unnamed(bytes_of_floats(tensor.elements));
+  unwanted.value = values_.define_unnamed(DType::fp32, tensor.elements);
   unwanted.first = true;
   return unwanted;
 }
@@ -210,8 +210,7 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const Key into = gradient(input(index), micro_batch, form);
   // The residual stream's gradient is there already where the norm stands beside it (pre-norm).
   const bool accumulate = values_.has(into);
-  const auto dx =
-      accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
+  const auto dx = accumulate ? values_.change(into) : values_.define(into, elements(index, form));
   values_.forget(gradient(index, micro_batch, form));
   const Place w = weight_of(*weight);
   const Place dw = gradient_of_norm(*weight, micro_batch, steps);
@@ -219,8 +218,8 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const auto offset = offset_weights(w, model_.hidden, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), norm_weights(w, offset), mean,
-                          mean + rows, values_.floats(dx), accumulate, ready_to_add(dw), ready_to_add(db),
+    device_.norm_backward(model_.norm, values_.numbers(dy), values_.numbers(x), norm_weights(w, offset), mean,
+                          mean + rows, values_.numbers(dx), accumulate, ready_to_add(dw), ready_to_add(db),
                           rows, model_.hidden);
   });
 }
@@ -235,14 +234,12 @@ AttentionSize Layers::attention_size_of(int index) const {
 
 void Layers::attention_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
-  const auto out = values_.define(activation(index, micro_batch, Form::whole),
-                                  bytes_of_floats(elements(index, Form::whole)));
+  const auto out = values_.define(activation(index, micro_batch, Form::whole), elements(index, Form::whole));
   AttentionSize size = attention_size_of(index);
-  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                    bytes_of_floats(rows_ * size.heads));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole}, rows_ * size.heads);
   steps.push_back([=, this]() mutable {
     size.dropout = attention_dropout(index, micro_batch, cp_rank_);
-    device_.attention_forward(size, values_.floats(qkv), values_.floats(out), values_.floats(saved));
+    device_.attention_forward(size, values_.numbers(qkv), values_.numbers(out), values_.floats(saved));
   });
 }
 
@@ -252,13 +249,13 @@ void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& s
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
   AttentionSize size = attention_size_of(index);
-  const auto dqkv = values_.define(gradient(input(index), micro_batch, Form::whole),
-                                   bytes_of_floats(rows_ * size.qkv_columns()));
+  const auto dqkv =
+      values_.define(gradient(input(index), micro_batch, Form::whole), rows_ * size.qkv_columns());
   values_.forget(gradient(index, micro_batch, Form::whole));
   steps.push_back([=, this]() mutable {
     size.dropout = attention_dropout(index, micro_batch, cp_rank_);
-    device_.attention_backward(size, values_.floats(qkv), values_.floats(out), values_.floats(dout),
-                               values_.floats(saved), values_.floats(dqkv));
+    device_.attention_backward(size, values_.numbers(qkv), values_.numbers(out), values_.numbers(dout),
+                               values_.floats(saved), values_.numbers(dqkv));
   });
 }
 
@@ -266,11 +263,12 @@ void Layers::activation_forward(int index, int micro_batch, std::vector<Step>& s
   const Form form = output_form(index);
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
-  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const auto y = values_.define(activation(index, micro_batch, form), elements(index, form));
   const std::int64_t columns = columns_of(index);
   const bool gate = gated(index);
   steps.push_back([=, this] {
-    device_.activation_forward(model_.activation, gate, values_.floats(x), values_.floats(y), rows, columns);
+    device_.activation_forward(model_.activation, gate, values_.numbers(x), values_.numbers(y), rows,
+                               columns);
   });
 }
 
@@ -281,12 +279,11 @@ void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& 
   const bool gate = gated(index);
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto dy = values_.use(gradient(index, micro_batch, form));
-  const auto dx = values_.define(gradient(input(index), micro_batch, form),
-                                 bytes_of_floats(rows * columns * (gate ? 2 : 1)));
+  const auto dx = values_.define(gradient(input(index), micro_batch, form), rows * columns * (gate ? 2 : 1));
   values_.forget(gradient(index, micro_batch, form));
   steps.push_back([=, this] {
-    device_.activation_backward(model_.activation, gate, values_.floats(x), values_.floats(dy),
-                                values_.floats(dx), rows, columns);
+    device_.activation_backward(model_.activation, gate, values_.numbers(x), values_.numbers(dy),
+                                values_.numbers(dx), rows, columns);
   });
 }
 
@@ -301,8 +298,7 @@ void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& ste
   const Form form = stream_form();
   const std::size_t branches = op(index).inputs.size() - 1;
   auto stream = values_.use(activation(input(index, branches), micro_batch, form));
-  const auto out =
-      values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const auto out = values_.define(activation(index, micro_batch, form), elements(index, form));
   for (std::size_t i = 0; i < branches; ++i) {
     const auto branch = values_.use(activation(input(index, i), micro_batch, form));
     const Place b = weight_or_none(bias_of_branch(index, i));
@@ -310,11 +306,11 @@ void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& ste
     steps.push_back([=, this] {
       if (rate > 0) {
         device_.dropout_residual(dropout_of(rate, index, static_cast<int>(i), micro_batch, form),
-                                 values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
-                                 rows_of(form), model_.hidden);
+                                 values_.numbers(branch), at(b), values_.numbers(stream),
+                                 values_.numbers(out), rows_of(form), model_.hidden);
         return;
       }
-      device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
+      device_.residual_forward(values_.numbers(branch), at(b), values_.numbers(stream), values_.numbers(out),
                                rows_of(form), model_.hidden);
     });
     stream = out;
@@ -337,15 +333,14 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
     const Key branch = gradient(input(index, i), micro_batch, form);
     auto added = dout;  // the gradient of what the branch added
     if (const double rate = branch_dropout(index, i); rate > 0) {
-      added = values_.define(branch, bytes_of_floats(elements(index, form)));
+      added = values_.define(branch, elements(index, form));
       steps.push_back([=, this] {
-        device_.dropout(dropout_of(rate, index, static_cast<int>(i), micro_batch, form), values_.floats(dout),
-                        values_.floats(added), rows_of(form), model_.hidden);
+        device_.dropout(dropout_of(rate, index, static_cast<int>(i), micro_batch, form),
+                        values_.numbers(dout), values_.numbers(added), rows_of(form), model_.hidden);
       });
     } else if (splits_backward(plan_.choices.schedule) || branches > 1) {
-      const std::size_t bytes = bytes_of_floats(elements(index, form));
-      const auto copy = values_.define(branch, bytes);
-      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
+      const auto copy = values_.define(branch, elements(index, form));
+      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), values_.bytes(copy)); });
     } else {
       values_.alias(branch, dout);
     }
@@ -353,7 +348,7 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
     if (bias == nullptr || bias->frozen) continue;
     const Place db = gradient_of(*bias, micro_batch, steps);
     steps.push_back([=, this] {
-      device_.bias_gradient(values_.floats(added), ready_to_add(db), rows_of(form), model_.hidden,
+      device_.bias_gradient(values_.numbers(added), ready_to_add(db), rows_of(form), model_.hidden,
                             model_.hidden);
     });
   }

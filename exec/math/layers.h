@@ -46,6 +46,7 @@ class Layers final : public Mathematics {
     std::vector<std::pair<const HeldTensor*, std::int64_t>> columns;  // likewise, of the weights
     std::int64_t in = 0;
     std::int64_t out = 0;
+    std::int64_t stride = 0;  // from one row of the output to the next
   };
 
   struct Adapter {
@@ -62,6 +63,7 @@ class Layers final : public Mathematics {
   };
 
   Linear linear_of(int op) const;
+  std::int64_t row_stride(const Operator& op, std::int64_t columns) const;
   std::vector<Adapter> adapters_of(int op, const Linear& linear) const;
   // Where a product's weight is read: quantised ones are turned back for each.
   std::vector<Place> product_weights(const Linear& linear, std::vector<Step>& steps);
@@ -94,7 +96,7 @@ class Layers final : public Mathematics {
     int segment = 0;
   };
   std::vector<SegmentRun> segment_runs() const;
-  void rotate(float* qkv, bool inverse) const;
+  void rotate(Numbers qkv, bool inverse) const;
   // Norms of each head's queries and keys, in place, behind a qkv product (nothing where the model has none).
   // What they were is kept for backward.
   void query_key_norms_forward(int op, int micro_batch, Values::Id qkv, std::vector<Step>& steps);
@@ -110,7 +112,7 @@ class Layers final : public Mathematics {
   std::array<HeadNorm, 2> head_norms(int op) const;  // of queries, of keys
   // Between a product's columns (each head's query, key and value side by side) and all queries | all keys |
   // all values.
-  void regroup_heads(float* interleaved, float* grouped, bool back) const;
+  void regroup_heads(Numbers interleaved, Numbers grouped, bool back) const;
   // While a step runs: of an operator's rows in this form.
   Dropout dropout_of(double rate, int op, int branch, int micro_batch, Form form) const;
   double embedding_dropout(int op) const;  // of what an operator before the first layer puts out

@@ -29,8 +29,8 @@ void Layers::drop_out(double rate, int index, int micro_batch, Form form, Values
                       std::vector<Step>& steps) {
   if (rate == 0) return;
   steps.push_back([=, this] {
-    device_.dropout(dropout_of(rate, index, 0, micro_batch, form), values_.floats(value),
-                    values_.floats(value), rows_of(form), model_.hidden);
+    device_.dropout(dropout_of(rate, index, 0, micro_batch, form), values_.numbers(value),
+                    values_.numbers(value), rows_of(form), model_.hidden);
   });
 }
 

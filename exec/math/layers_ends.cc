@@ -44,8 +44,7 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
   const HeldTensor* types =
       model_.token_types > 0 ? parameters_.own(index, model_.learned_positions ? 2 : 1) : nullptr;
   ORRERY_CHECK(table != nullptr, "no token embedding in the buckets");
-  const auto out = values_.define(activation(index, micro_batch, Form::whole),
-                                  bytes_of_floats(elements(index, Form::whole)));
+  const auto out = values_.define(activation(index, micro_batch, Form::whole), elements(index, Form::whole));
   const Place weight = weight_of(*table);
   const Place position_weight = weight_or_none(positions);
   const Place type_weight = weight_or_none(types);
@@ -54,21 +53,21 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
   const bool adds_types = types != nullptr && tp_rank_ == 0;
   const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   steps.push_back([=, this] {
-    device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.floats(out), rows_,
+    device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.numbers(out), rows_,
                               model_.hidden, vocabulary_first(*table), vocabulary_count(*table));
     if (model_.embedding_scale != 1)
-      device_.scale(values_.floats(out), static_cast<std::size_t>(rows_ * model_.hidden),
+      device_.scale(values_.numbers(out), static_cast<std::size_t>(rows_ * model_.hidden),
                     static_cast<float>(model_.embedding_scale));
     if (adds_types)
       for (const SegmentRun& run : segment_runs())
-        device_.add_bias(values_.floats(out) + run.row * model_.hidden,
+        device_.add_bias(values_.numbers(out) + run.row * model_.hidden,
                          at(type_weight) + run.segment * model_.hidden, run.rows, model_.hidden,
                          model_.hidden);
     if (!adds_positions) return;
     const float* table_of_positions = at(position_weight) + skipped;
     for (const Run& run : runs())
       device_.positions_forward(table_of_positions + run.position * model_.hidden,
-                                values_.floats(out) + run.row * model_.hidden, run.rows, model_.hidden,
+                                values_.numbers(out) + run.row * model_.hidden, run.rows, model_.hidden,
                                 run.seq);
   });
   drop_out(embedding_dropout(index), index, micro_batch, Form::whole, out, steps);
@@ -87,27 +86,27 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
   const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   const bool scales = model_.embedding_scale != 1;
   const auto of_tokens =
-      scales ? values_.define_unnamed(bytes_of_floats(elements(index, Form::whole))) : dout;
+      scales ? values_.define_unnamed(values_.activations(), elements(index, Form::whole)) : dout;
   steps.push_back([=, this] {
     if (scales) {
       const auto count = static_cast<std::size_t>(rows_ * model_.hidden);
-      device_.copy(values_.at(of_tokens), values_.at(dout), count * sizeof(float));
-      device_.scale(values_.floats(of_tokens), count, static_cast<float>(model_.embedding_scale));
+      device_.copy(values_.at(of_tokens), values_.at(dout), values_.bytes(of_tokens));
+      device_.scale(values_.numbers(of_tokens), count, static_cast<float>(model_.embedding_scale));
     }
-    device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(of_tokens),
+    device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.numbers(of_tokens),
                                ready_to_add(table_gradient), rows_, model_.hidden, vocabulary_first(*table),
                                vocabulary_count(*table));
     if (types != nullptr) {
       float* gradient_of_types = ready_to_add(type_gradient);
       for (const SegmentRun& run : segment_runs())
-        device_.bias_gradient(values_.floats(dout) + run.row * model_.hidden,
+        device_.bias_gradient(values_.numbers(dout) + run.row * model_.hidden,
                               gradient_of_types + run.segment * model_.hidden, run.rows, model_.hidden,
                               model_.hidden);
     }
     if (positions == nullptr) return;
     float* gradient_of_positions = ready_to_add(position_gradient) + skipped;
     for (const Run& run : runs())
-      device_.positions_backward(values_.floats(dout) + run.row * model_.hidden,
+      device_.positions_backward(values_.numbers(dout) + run.row * model_.hidden,
                                  gradient_of_positions + run.position * model_.hidden, run.rows,
                                  model_.hidden, run.seq);
   });
@@ -116,7 +115,7 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
 void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const int head = find_back(index, OperatorKind::head);
   const HeldTensor* table = parameters_.own(head, 0);
-  const std::int64_t stride = table->shape[0];
+  const std::int64_t stride = linear_of(head).stride;
   const std::int32_t columns = vocabulary_count(*table);
   const std::int32_t first = vocabulary_first(*table);
   const Key logits_key = activation(head, micro_batch, Form::whole);
@@ -129,18 +128,18 @@ void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) 
   switch (op(index).kind) {
     case OperatorKind::loss_max: {
       const auto logits = values_.use(logits_key);
-      const auto maximum = values_.define(maximum_key(), bytes_of_floats(rows_));
+      const auto maximum = values_.define(maximum_key(), rows_);
       steps.push_back([=, this] {
-        device_.loss_max(values_.floats(logits), values_.floats(maximum), rows_, columns, stride);
+        device_.loss_max(values_.numbers(logits), values_.floats(maximum), rows_, columns, stride);
       });
       break;
     }
     case OperatorKind::loss_sum: {
       const auto logits = values_.change(logits_key);
       const auto maximum = values_.use(maximum_key());
-      const auto sums = values_.define(sum_key(), bytes_of_floats(2 * rows_));
+      const auto sums = values_.define(sum_key(), 2 * rows_);
       steps.push_back([=, this] {
-        device_.loss_sum(values_.floats(logits), values_.floats(maximum),
+        device_.loss_sum(values_.numbers(logits), values_.floats(maximum),
                          batch_.targets + micro_batch * rows_, values_.floats(sums), rows_, columns, stride,
                          first);
       });
@@ -148,10 +147,11 @@ void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) 
     }
     default: {
       const auto logits = values_.change(logits_key);
+      const auto maximum = values_.use(maximum_key());
       const auto sums = values_.use(sum_key());
       values_.alias(gradient(head, micro_batch, Form::whole), logits);
       steps.push_back([=, this] {
-        device_.loss_gradient(values_.floats(logits), values_.floats(sums),
+        device_.loss_gradient(values_.numbers(logits), values_.floats(maximum), values_.floats(sums),
                               batch_.targets + micro_batch * rows_, loss_scale_ * loss_factor_, rows_,
                               columns, stride, first, batch_.loss);
       });

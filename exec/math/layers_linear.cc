@@ -5,6 +5,14 @@
 
 namespace orrery::exec {
 
+// A vocabulary may have any size. Where logits have two bytes each, their rows begin where tensor cores can
+// read them as they lie, at multiples of 16 bytes.
+std::int64_t Layers::row_stride(const Operator& self, std::int64_t columns) const {
+  constexpr std::int64_t kEven = 8;
+  const bool even = self.kind == OperatorKind::head && bytes_of(values_.activations()) == 2;
+  return even ? (columns + kEven - 1) / kEven * kEven : columns;
+}
+
 Layers::Linear Layers::linear_of(int index) const {
   const Operator& self = op(index);
   const FrozenWeights& frozen = parameters_.frozen();
@@ -46,6 +54,7 @@ Layers::Linear Layers::linear_of(int index) const {
   }
   ORRERY_CHECK(biases.size() <= linear.columns.size(), "more biases than weights in " + self.name);
   linear.out = column;
+  linear.stride = row_stride(self, column);
   for (std::size_t i = 0; i < biases.size(); ++i)
     linear.biases.emplace_back(biases[i], linear.columns[i].second);
   return linear;
@@ -61,14 +70,14 @@ std::vector<Layers::Place> Layers::product_weights(const Linear& linear, std::ve
     }
     Place place;
     place.elements = weight->elements;
-    place.value = values_.define_unnamed(bytes_of_floats(weight->elements));
+    place.value = values_.define_unnamed(DType::fp32, weight->elements);
     places.push_back(place);
     steps.push_back([=, this] { parameters_.frozen().dequantise(*weight, at(place)); });
   }
   return places;
 }
 
-void Layers::rotate(float* qkv, bool inverse) const {
+void Layers::rotate(Numbers qkv, bool inverse) const {
   AttentionSize size = attention_size();
   if (cp_ == 1) {
     device_.rotary(size, qkv, angles_, inverse);
@@ -89,9 +98,9 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const Form form = output_form(index);
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
-  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(rows * linear.out));
+  const auto y = values_.define(activation(index, micro_batch, form), rows * linear.stride);
   const bool regroups = interleaves_heads(self);
-  const auto made = regroups ? values_.define_unnamed(bytes_of_floats(rows * linear.out)) : y;
+  const auto made = regroups ? values_.define_unnamed(values_.activations(), rows * linear.stride) : y;
   const std::vector<Place> weights = product_weights(linear, steps);
   std::vector<Place> biases;
   // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
@@ -103,25 +112,25 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
       const Product& p = linear.products[i];
       // In the order of the products.
       const float* bias = i < biases.size() && !scaled ? at(biases[i]) : nullptr;
-      device_.linear(p.out_by_in, rows, p.out, p.in, values_.floats(x), linear.in, at(weights[i]), bias,
-                     values_.floats(made) + p.column, linear.out);
+      device_.linear(p.out_by_in, rows, p.out, p.in, values_.numbers(x), linear.in, at(weights[i]), bias,
+                     values_.numbers(made) + p.column, linear.stride);
     }
-    if (regroups) regroup_heads(values_.floats(made), values_.floats(y), false);
+    if (regroups) regroup_heads(values_.numbers(made), values_.numbers(y), false);
   });
   adapters_forward(index, micro_batch, linear, weights, x, y, steps);
   if (scaled)
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < biases.size(); ++i)
-        device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
-                         linear.out);
+        device_.add_bias(values_.numbers(y) + linear.biases[i].second, at(biases[i]), rows,
+                         biases[i].elements, linear.stride);
     });
   query_key_norms_forward(index, micro_batch, y, steps);
-  if (rotates) steps.push_back([=, this] { rotate(values_.floats(y), false); });
+  if (rotates) steps.push_back([=, this] { rotate(values_.numbers(y), false); });
   if (self.kind == OperatorKind::head && model_.final_softcap > 0) {
-    const auto slopes =
-        values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(rows * linear.out));
-    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.out)] {
-      device_.softcap(static_cast<float>(model_.final_softcap), values_.floats(y), values_.floats(slopes),
+    const auto slopes = values_.define_as(
+        values_.activations(), {TensorKind::saved, index, micro_batch, form}, rows * linear.stride);
+    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.stride)] {
+      device_.softcap(static_cast<float>(model_.final_softcap), values_.numbers(y), values_.numbers(slopes),
                       count);
     });
   }
@@ -141,15 +150,15 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   auto dy = rotates || norms || caps ? values_.change(out) : values_.use(out);
   if (caps) {
     const auto slopes = values_.use({TensorKind::saved, index, micro_batch, form});
-    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.out)] {
-      device_.multiply(values_.floats(dy), values_.floats(slopes), count);
+    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.stride)] {
+      device_.multiply(values_.numbers(dy), values_.numbers(slopes), count);
     });
   }
-  if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
+  if (rotates) steps.push_back([=, this] { rotate(values_.numbers(dy), true); });
   if (norms) query_key_norms_backward(index, micro_batch, dy, steps);
   if (interleaves_heads(self)) {
-    const auto made = values_.define_unnamed(bytes_of_floats(rows * linear.out));
-    steps.push_back([=, this] { regroup_heads(values_.floats(made), values_.floats(dy), /*back=*/true); });
+    const auto made = values_.define_unnamed(values_.activations(), rows * linear.stride);
+    steps.push_back([=, this] { regroup_heads(values_.numbers(made), values_.numbers(dy), /*back=*/true); });
     dy = made;
   }
   const std::vector<OutputGradient> outputs =
@@ -168,14 +177,14 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < linear.products.size(); ++i) {
         const Product& p = linear.products[i];
-        const float* g = values_.floats(dy) + p.column;
+        const ConstNumbers g = values_.numbers(dy) + p.column;
         const float beta = gradients[i].first ? 0.0F : 1.0F;
         if (p.out_by_in)
-          device_.gemm(true, false, p.out, p.in, rows, 1, g, linear.out, values_.floats(x), linear.in, beta,
-                       at(gradients[i]), p.in);
+          device_.gemm(true, false, p.out, p.in, rows, 1, g, linear.stride, values_.numbers(x), linear.in,
+                       beta, at(gradients[i]), p.in);
         else
-          device_.gemm(true, false, p.in, p.out, rows, 1, values_.floats(x), linear.in, g, linear.out, beta,
-                       at(gradients[i]), p.out);
+          device_.gemm(true, false, p.in, p.out, rows, 1, values_.numbers(x), linear.in, g, linear.stride,
+                       beta, at(gradients[i]), p.out);
       }
     });
   }
@@ -185,21 +194,22 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
     if (bias->frozen) continue;
     const Place into = gradient_of(*bias, micro_batch, steps);
     steps.push_back([=, this, first = column] {
-      device_.bias_gradient(values_.floats(dy) + first, ready_to_add(into), rows, into.elements, linear.out);
+      device_.bias_gradient(values_.numbers(dy) + first, ready_to_add(into), rows, into.elements,
+                            linear.stride);
     });
   }
   Values::Id dx = -1;
   if (want_input && !self.passes_gradient) {
     no_input_gradient(index, micro_batch, steps);
   } else if (want_input) {
-    dx = values_.define(gradient(input(index), micro_batch, form), bytes_of_floats(rows * linear.in));
+    dx = values_.define(gradient(input(index), micro_batch, form), rows * linear.in);
     const std::vector<Place> weights = product_weights(linear, steps);
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < linear.products.size(); ++i) {
         const Product& p = linear.products[i];
         device_.gemm(false, !p.out_by_in, rows, p.in, p.out, 1,
-                     values_.floats(outputs[i].value) + outputs[i].column, outputs[i].stride, at(weights[i]),
-                     p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.floats(dx), linear.in);
+                     values_.numbers(outputs[i].value) + outputs[i].column, outputs[i].stride, at(weights[i]),
+                     p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.numbers(dx), linear.in);
       }
     });
   }

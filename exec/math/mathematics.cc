@@ -48,7 +48,7 @@ Mathematics::Place Mathematics::gradient_of(const HeldTensor& tensor, int micro_
     return place;
   }
   const std::int64_t elements = parameters_.elements(tensor.bucket);
-  place.value = values_.define(key, static_cast<std::size_t>(elements) * sizeof(float));
+  place.value = values_.define(key, elements);
   std::int64_t used = 0;
   for (const HeldTensor& held : parameters_.held())
     if (held.bucket == tensor.bucket) used = std::max(used, held.offset + held.elements);

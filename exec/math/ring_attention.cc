@@ -46,19 +46,19 @@ std::int64_t RingAttention::message_elements() const {
   return layers_.rows() * 2 * size_.kv_heads * size_.head_dim;
 }
 
-void RingAttention::extract(float* message, const float* fused) const {
+void RingAttention::extract(Numbers message, ConstNumbers fused) const {
   const std::int64_t columns = static_cast<std::int64_t>(size_.kv_heads) * size_.head_dim;
   const std::int64_t stride = size_.qkv_columns();
-  const float* keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
+  const ConstNumbers keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
   device_.copy_matrix(message, columns, keys, stride, layers_.rows(), columns);
   device_.copy_matrix(message + message_elements() / 2, columns, keys + columns, stride, layers_.rows(),
                       columns);
 }
 
-void RingAttention::insert(const float* message, float* fused) const {
+void RingAttention::insert(ConstNumbers message, Numbers fused) const {
   const std::int64_t columns = static_cast<std::int64_t>(size_.kv_heads) * size_.head_dim;
   const std::int64_t stride = size_.qkv_columns();
-  float* keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
+  const Numbers keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
   device_.copy_matrix(keys, stride, message, columns, layers_.rows(), columns);
   device_.copy_matrix(keys + columns, stride, message + message_elements() / 2, columns, layers_.rows(),
                       columns);
@@ -71,13 +71,11 @@ void RingAttention::forward(const Instruction& instruction, int op, std::vector<
   const Key out_key = key(TensorKind::activation, op, micro_batch, -1);
   const Key saved_key = key(TensorKind::saved, op, micro_batch, -1);
   if (block == 0) {
-    const auto rows = static_cast<std::size_t>(layers_.rows());
-    const auto heads = static_cast<std::size_t>(size_.heads);
-    const auto out =
-        values_.define(out_key, rows * heads * static_cast<std::size_t>(size_.head_dim) * sizeof(float));
-    const auto saved = values_.define(saved_key, rows * heads * sizeof(float));
+    const std::int64_t heads = layers_.rows() * size_.heads;
+    const auto out = values_.define(out_key, heads * size_.head_dim);
+    const auto saved = values_.define(saved_key, heads);
     steps.push_back([=, this] {
-      device_.attention_forward(size_of(op, micro_batch, 0), values_.floats(qkv), values_.floats(out),
+      device_.attention_forward(size_of(op, micro_batch, 0), values_.numbers(qkv), values_.numbers(out),
                                 values_.floats(saved));
     });
     return;
@@ -87,8 +85,8 @@ void RingAttention::forward(const Instruction& instruction, int op, std::vector<
   const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
   steps.push_back([=, this, part = block_of(block)]() mutable {
     part.size = size_of(op, micro_batch, block);
-    device_.attention_block_forward(part, values_.floats(qkv), values_.floats(message), values_part(message),
-                                    values_.floats(out), values_.floats(saved));
+    device_.attention_block_forward(part, values_.numbers(qkv), values_.numbers(message),
+                                    values_part(message), values_.numbers(out), values_.floats(saved));
   });
 }
 
@@ -102,17 +100,15 @@ void RingAttention::backward(const Instruction& instruction, int op, std::vector
   const Key dout_key = key(TensorKind::activation_gradient, op, micro_batch, -1);
   const auto dout = values_.use(dout_key);
   const Key dqkv_key = key(TensorKind::activation_gradient, input(op), micro_batch, -1);
-  const auto share = values_.define(key(TensorKind::key_value_gradient, op, micro_batch, block),
-                                    static_cast<std::size_t>(message_elements()) * sizeof(float));
+  const auto share =
+      values_.define(key(TensorKind::key_value_gradient, op, micro_batch, block), message_elements());
   if (block == cp_ - 1) values_.forget(dout_key);
   if (block == 0) {
-    const auto dqkv =
-        values_.define(dqkv_key, static_cast<std::size_t>(layers_.rows()) *
-                                     static_cast<std::size_t>(size_.qkv_columns()) * sizeof(float));
+    const auto dqkv = values_.define(dqkv_key, layers_.rows() * size_.qkv_columns());
     steps.push_back([=, this] {
-      device_.attention_backward(size_of(op, micro_batch, 0), values_.floats(qkv), values_.floats(out),
-                                 values_.floats(dout), values_.floats(saved), values_.floats(dqkv));
-      extract(values_.floats(share), values_.floats(dqkv));
+      device_.attention_backward(size_of(op, micro_batch, 0), values_.numbers(qkv), values_.numbers(out),
+                                 values_.numbers(dout), values_.floats(saved), values_.numbers(dqkv));
+      extract(values_.numbers(share), values_.numbers(dqkv));
     });
     return;
   }
@@ -120,15 +116,16 @@ void RingAttention::backward(const Instruction& instruction, int op, std::vector
   const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
   steps.push_back([=, this, part = block_of(block)]() mutable {
     part.size = size_of(op, micro_batch, block);
-    device_.attention_block_backward(part, values_.floats(qkv), values_.floats(message), values_part(message),
-                                     values_.floats(out), values_.floats(dout), values_.floats(saved),
-                                     values_.floats(dqkv), values_.floats(share), values_part(share));
+    device_.attention_block_backward(part, values_.numbers(qkv), values_.numbers(message),
+                                     values_part(message), values_.numbers(out), values_.numbers(dout),
+                                     values_.floats(saved), values_.numbers(dqkv), values_.numbers(share),
+                                     values_part(share));
   });
 }
 
 FormMathematics::Start RingAttention::start(const Instruction& instruction, Communicator& world,
                                             Values::Id sent, Values::Id received) const {
-  const std::size_t bytes = static_cast<std::size_t>(message_elements()) * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(message_elements() * bytes_of(values_.type(received)));
   return [=, this, transfers = instruction.transfers, &world] {
     std::vector<MessageSpec> messages;
     for (const Transfer& transfer : transfers)
@@ -144,32 +141,32 @@ FormMathematics::Start RingAttention::communicate(const Instruction& instruction
   const int op = tensor.index;
   const int micro_batch = tensor.micro_batch;
   const int block = instruction.block;
-  const auto bytes = static_cast<std::size_t>(message_elements()) * sizeof(float);
+  const std::int64_t elements = message_elements();
   if (tensor.kind == TensorKind::key_value) {
-    const auto received = values_.define(key(tensor.kind, op, micro_batch, block + 1), bytes);
+    const auto received = values_.define(key(tensor.kind, op, micro_batch, block + 1), elements);
     if (block > 0) {
       const auto sent = values_.use(key(tensor.kind, op, micro_batch, block));
       uses.insert(uses.end(), {sent, received});
       return start(instruction, world, sent, received);
     }
     const auto fused = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
-    const auto sent = values_.define(key(tensor.kind, op, micro_batch, 0), bytes);
+    const auto sent = values_.define(key(tensor.kind, op, micro_batch, 0), elements);
     uses.insert(uses.end(), {fused, sent, received});
     return [this, begin = start(instruction, world, sent, received), fused, sent] {
-      extract(values_.floats(sent), values_.floats(fused));
+      extract(values_.numbers(sent), values_.numbers(fused));
       return begin();
     };
   }
   ORRERY_CHECK(tensor.kind == TensorKind::key_value_gradient, "an exchange of another tensor in a ring");
   const auto sent = values_.use(key(tensor.kind, op, micro_batch, block));
-  const auto received = values_.define(key(tensor.kind, op, micro_batch, cp_ + block + 1), bytes);
+  const auto received = values_.define(key(tensor.kind, op, micro_batch, cp_ + block + 1), elements);
   uses.insert(uses.end(), {sent, received});
   auto begin = start(instruction, world, sent, received);
   if (block > 0) {
     const auto before = values_.use(key(tensor.kind, op, micro_batch, cp_ + block));
     uses.push_back(before);
-    begin = [this, begin, sent, before, elements = static_cast<std::size_t>(message_elements())] {
-      device_.add(values_.floats(sent), values_.floats(before), elements);
+    begin = [=, this] {
+      device_.add(values_.numbers(sent), values_.numbers(before), static_cast<std::size_t>(elements));
       return begin();
     };
   }
@@ -179,7 +176,7 @@ FormMathematics::Start RingAttention::communicate(const Instruction& instruction
   uses.push_back(dqkv);
   return [this, begin, received, dqkv]() -> std::unique_ptr<Request> {
     return std::make_unique<ThenRequest>(
-        begin(), [=, this] { insert(values_.floats(received), values_.floats(dqkv)); });
+        begin(), [=, this] { insert(values_.numbers(received), values_.numbers(dqkv)); });
   };
 }
 

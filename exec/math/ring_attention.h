@@ -32,13 +32,13 @@ class RingAttention final : public FormMathematics {
   // While a step runs: with the dropout of the block's probabilities.
   AttentionSize size_of(int op, int micro_batch, int block) const;
   std::int64_t message_elements() const;  // all keys of the rank's rows, then all values
-  float* values_part(Values::Id message) const { return values_.floats(message) + message_elements() / 2; }
+  Numbers values_part(Values::Id message) const { return values_.numbers(message) + message_elements() / 2; }
   Key key(TensorKind kind, int op, int micro_batch, int block) const {
     return {kind, op, micro_batch, Form::whole, block};
   }
   // Between the columns of a fused tensor (queries | keys | values) and a message.
-  void extract(float* message, const float* fused) const;
-  void insert(const float* message, float* fused) const;
+  void extract(Numbers message, ConstNumbers fused) const;
+  void insert(ConstNumbers message, Numbers fused) const;
   Start start(const Instruction& instruction, Communicator& world, Values::Id sent,
               Values::Id received) const;
 

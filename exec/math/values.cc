@@ -74,17 +74,42 @@ Values::Binding& Values::binding(const Key& key) {
   return found->second;
 }
 
-Values::Id Values::define_unnamed(std::size_t bytes) {
+// Logits are activations like others: what is summed up over them is kept in fp32 beside them.
+DType Values::type_of(TensorKind kind) const {
+  switch (kind) {
+    case TensorKind::activation:
+    case TensorKind::activation_gradient:
+    case TensorKind::key_value:
+    case TensorKind::key_value_gradient:
+    case TensorKind::batch:  // pictures
+      return activations_;
+    default:
+      return DType::fp32;
+  }
+}
+
+Values::Id Values::define_value(DType type, std::size_t bytes) {
   const auto id = static_cast<Id>(values_.size());
   Value value;
+  value.type = type;
   value.bytes = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   value.first = value.last = position_;
   values_.push_back(value);
   return id;
 }
 
-Values::Id Values::define(const Key& key, std::size_t bytes) {
-  const Id id = define_unnamed(bytes);
+Values::Id Values::define_unnamed(DType type, std::int64_t elements) {
+  return define_value(type, Numbers(nullptr, type).bytes(elements));
+}
+
+Values::Id Values::define_as(DType type, const Key& key, std::int64_t elements) {
+  const Id id = define_unnamed(type, elements);
+  bindings_[key] = {id, 0};
+  return id;
+}
+
+Values::Id Values::define_bytes(const Key& key, std::size_t bytes) {
+  const Id id = define_value(DType::int8, bytes);
   bindings_[key] = {id, 0};
   return id;
 }
@@ -102,12 +127,12 @@ Values::Id Values::define_dynamic(const Key& key) {
   return id;
 }
 
-float* Values::provide(Id value, std::size_t bytes) {
+Numbers Values::provide(Id value, std::int64_t elements) {
   Value& v = values_[static_cast<std::size_t>(value)];
   ORRERY_CHECK(v.dynamic && v.memory == nullptr, "memory provided to what has some");
-  v.memory = pool_->take(bytes);
-  v.bytes = bytes;
-  return static_cast<float*>(v.memory);
+  v.bytes = Numbers(nullptr, v.type).bytes(elements);
+  v.memory = pool_->take(v.bytes);
+  return numbers(value);
 }
 
 void Values::expire(int position) {

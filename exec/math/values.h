@@ -10,7 +10,9 @@
 #include <map>
 #include <vector>
 
+#include "base/dtype.h"
 #include "exec/device/memory_pool.h"
+#include "exec/device/numbers.h"
 #include "program/program.h"
 
 namespace orrery::exec {
@@ -21,10 +23,6 @@ enum class Form : std::uint8_t { whole, shard, features };
 
 // Key::block of the residual's share of a gradient (Layers::stream_gradient).
 constexpr std::int32_t kStreamShare = 1 << 20;
-
-constexpr std::size_t bytes_of_floats(std::int64_t count) {
-  return static_cast<std::size_t>(count) * sizeof(float);
-}
 
 struct Key {
   TensorKind kind = TensorKind::activation;
@@ -39,9 +37,18 @@ class Values {
  public:
   using Id = std::int32_t;
 
+  // activations: as what the device holds them (Device::held_as).
+  explicit Values(DType activations = DType::fp32) : activations_(activations) {}
+  DType activations() const { return activations_; }
+  // What numbers of a kind are, unless one says otherwise.
+  DType type_of(TensorKind kind) const;
+
   // Building: the walk through a step, in the order in which it will run.
-  Id define(const Key& key, std::size_t bytes);  // a new value; what the key named before is forgotten
-  Id define_unnamed(std::size_t bytes);          // that nobody asks for by a key
+  // A new value; what the key named before is forgotten.
+  Id define(const Key& key, std::int64_t elements) { return define_as(type_of(key.kind), key, elements); }
+  Id define_as(DType type, const Key& key, std::int64_t elements);
+  Id define_bytes(const Key& key, std::size_t bytes);
+  Id define_unnamed(DType type, std::int64_t elements);  // that nobody asks for by a key
   // One whose size is known only when it is written: `provide` gives it memory in every step.
   Id define_dynamic(const Key& key);
   Id use(const Key& key);
@@ -61,11 +68,13 @@ class Values {
     const Value& v = values_[static_cast<std::size_t>(value)];
     return v.dynamic ? v.memory : arena_ + v.offset;
   }
-  float* floats(Id value) const { return static_cast<float*>(at(value)); }
+  DType type(Id value) const { return values_[static_cast<std::size_t>(value)].type; }
+  Numbers numbers(Id value) const { return {at(value), type(value)}; }
+  float* floats(Id value) const { return numbers(value).floats(); }
 
   // While a step runs; only where there are dynamic values.
   void set_pool(MemoryPool* pool) { pool_ = pool; }
-  float* provide(Id value, std::size_t bytes);
+  Numbers provide(Id value, std::int64_t elements);
   std::size_t bytes(Id value) const { return values_[static_cast<std::size_t>(value)].bytes; }
   void begin_step() { expired_ = 0; }
   // Gives back the memory of dynamic values that nothing at or after `position` uses.
@@ -73,6 +82,7 @@ class Values {
 
  private:
   struct Value {
+    DType type = DType::fp32;
     std::size_t bytes = 0;
     std::size_t offset = 0;
     int first = 0;
@@ -86,7 +96,9 @@ class Values {
     int changes = 0;  // of the value when the key was bound
   };
   Binding& binding(const Key& key);
+  Id define_value(DType type, std::size_t bytes);
 
+  DType activations_;
   std::vector<Value> values_;
   std::map<Key, Binding> bindings_;
   int position_ = 0;

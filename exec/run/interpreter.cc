@@ -34,6 +34,7 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
       images_(images),
       parameters_(plan, program, device),
       statistics_(plan, program, device),
+      values_(device.held_as(plan.activation_type())),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
       first_sample_(first_sample_of(plan, program.at.dp)),
       inputs_of_all_(device),
@@ -60,7 +61,8 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
     batch_.row_keys = static_cast<std::uint64_t*>(
         device.allocate(static_cast<std::size_t>(micro_batches_ * keyed_rows()) * sizeof(std::uint64_t)));
   compile();
-  arena_ = device.allocate(values_.plan());
+  arena_bytes_ = values_.plan();
+  arena_ = device.allocate(arena_bytes_);
   values_.bind(arena_);
   done_.resize(program.instructions.size());
 }

@@ -72,6 +72,7 @@ class Interpreter {
   double loss_sum() const { return loss_sum_; }
   // Of the last step, by instruction.
   const std::vector<Interval>& intervals() const { return recorder_.intervals(); }
+  std::size_t arena_bytes() const { return arena_bytes_; }  // of a step's values
   // Off: instructions are not timed, to see what that costs (bench/recording.cc).
   void record(bool on) { recorder_.turn(on); }
   int rank() const { return program_.rank; }
@@ -135,6 +136,13 @@ class Interpreter {
   void run_recorded(Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
+  // As they are loaded, and as the device holds activations: the same where that is in fp32.
+  struct Pictures {
+    Values::Id loaded = -1, held = -1;
+    std::int64_t elements = 0;
+  };
+  Pictures define_pictures(int micro_batch, std::int64_t elements);
+  void hold_pictures(const Pictures& pictures);
   SampleRange samples_of(std::size_t load) const;
   void load_images(std::size_t load);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
@@ -146,7 +154,8 @@ class Interpreter {
   // What is simulated is what is executed: what the Program names is what moves.
   void check_bytes(const Instruction& instruction, double bytes, double expected) const;
   void check_elements(const Instruction& instruction, std::size_t elements) const;
-  // For an instruction's group, its fp32 values narrowed on the way where it says so; the world likewise.
+  // For an instruction's group, what is fp32 narrowed on the way where it says so; the world likewise, for
+  // tensors that are not held in the type that travels.
   Communicator* communicator_of(const Instruction& instruction);
   std::function<std::unique_ptr<Request>()> reduce_rows(const Key& whole, const Key& shard,
                                                         Communicator& ranks, Reduction op,
@@ -180,7 +189,7 @@ class Interpreter {
   void compile_replica_collective(const Instruction& instruction, Compiled& compiled,
                                   std::vector<Values::Id>& uses);
   std::unique_ptr<Request> scatter_batch(Communicator& communicator, bool root, int micro_batch,
-                                         Values::Id pictures);
+                                         const Pictures& pictures);
   std::int64_t picture_elements() const;  // of a sample; 0: of a language model
   std::unique_ptr<Request> gather_losses(Communicator& communicator, bool root);
   void extend_lifetimes(const std::vector<int>& begins, const std::vector<std::vector<Values::Id>>& uses);
@@ -216,6 +225,7 @@ class Interpreter {
   std::vector<int> begins_;  // by instruction: where it begins in the walk through the step's values
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
   std::map<Communicator*, std::unique_ptr<Communicator>> narrowed_;
+  std::size_t arena_bytes_ = 0;
   void* arena_ = nullptr;
   std::set<int> scattered_;    // buckets whose shard of gradients has been set (ZeRO 2 and 3)
   float* scratch_ = nullptr;   // replicated gradients, side by side

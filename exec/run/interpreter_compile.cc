@@ -160,15 +160,14 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     Values::Id value = -1;
     Values::Id added = -1;  // to it, before it is sent
     bool back = false;      // a gradient
+    std::size_t elements = 0;
     MessageSpec message;
   };
   std::vector<Part> parts;
   for (const Transfer& transfer : instruction.transfers) {
     const Form form = math_->form_sent(transfer.tensor.index);
-    const std::size_t bytes =
-        static_cast<std::size_t>(math_->elements(transfer.tensor.index, form)) * sizeof(float);
-    check_bytes(instruction, static_cast<double>(bytes) / sizeof(float) * bytes_of(instruction.dtype),
-                transfer.bytes);
+    const std::int64_t elements = math_->elements(transfer.tensor.index, form);
+    check_bytes(instruction, static_cast<double>(elements) * bytes_of(instruction.dtype), transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
     part.back = key.kind == TensorKind::activation_gradient;
@@ -179,10 +178,15 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
       uses.push_back(part.added);
       values_.forget(stream);
     } else {
-      part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
+      part.value = transfer.send ? values_.use(key) : values_.define(key, elements);
     }
-    part.message = {transfer.peer, nullptr,       bytes,
-                    transfer.tag,  transfer.send, lane_of(instruction, transfer)};
+    part.elements = static_cast<std::size_t>(elements);
+    part.message = {transfer.peer,
+                    nullptr,
+                    part.elements * static_cast<std::size_t>(bytes_of(values_.type(part.value))),
+                    transfer.tag,
+                    transfer.send,
+                    lane_of(instruction, transfer)};
     uses.push_back(part.value);
     parts.push_back(part);
   }
@@ -191,8 +195,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     for (const Part& part : parts) {
       if (evaluating_ && part.back) continue;
       if (part.added >= 0)
-        device_.add(values_.floats(part.value), values_.floats(part.added),
-                    part.message.bytes / sizeof(float));
+        device_.add(values_.numbers(part.value), values_.numbers(part.added), part.elements);
       messages.push_back(part.message);
       messages.back().data = values_.at(part.value);
     }
@@ -204,19 +207,20 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
 std::function<std::unique_ptr<Request>()> Interpreter::reduce_rows(const Key& whole, const Key& shard,
                                                                    Communicator& ranks, Reduction op,
                                                                    std::vector<Values::Id>& uses) {
-  const auto part = static_cast<std::size_t>(math_->elements(shard.index, Form::shard));
+  const std::int64_t elements = math_->elements(shard.index, Form::shard);
+  const auto part = static_cast<std::size_t>(elements);
   const bool adds = shard.kind == TensorKind::activation_gradient && values_.has(shard);
   const Values::Id from = values_.use(whole);
   const Values::Id sum = adds ? values_.change(shard) : Values::Id{-1};
-  const std::size_t bytes = part * sizeof(float);
-  const Values::Id to = adds ? values_.define_unnamed(bytes) : values_.define(shard, bytes);
+  const Values::Id to =
+      adds ? values_.define_unnamed(values_.type(sum), elements) : values_.define(shard, elements);
   uses.insert(uses.end(), {from, to});
   if (adds) uses.push_back(sum);
   return [=, this, &ranks]() -> std::unique_ptr<Request> {
-    auto reduced = ranks.reduce_scatter(values_.at(from), values_.at(to), part, DType::fp32, op);
+    auto reduced = ranks.reduce_scatter(values_.at(from), values_.at(to), part, values_.type(from), op);
     if (!adds) return reduced;
     return std::make_unique<ThenRequest>(
-        std::move(reduced), [=, this] { device_.add(values_.floats(sum), values_.floats(to), part); });
+        std::move(reduced), [=, this] { device_.add(values_.numbers(sum), values_.numbers(to), part); });
   };
 }
 
@@ -242,7 +246,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
     uses.push_back(value);
     compiled.start = [=, this] {
       return communicator->all_reduce(values_.at(value), values_.at(value),
-                                      static_cast<std::size_t>(elements), DType::fp32, op);
+                                      static_cast<std::size_t>(elements), values_.type(value), op);
     };
   };
   switch (tensor.kind) {
@@ -276,12 +280,12 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
       const Values::Id from = adds ? values_.change(shard) : values_.use(shard);
       const Values::Id share = adds ? values_.use(stream) : from;
       if (adds) values_.forget(stream);
-      const Values::Id to = values_.define(whole, static_cast<std::size_t>(elements) * sizeof(float));
+      const Values::Id to = values_.define(whole, elements);
       uses.insert(uses.end(), {from, share, to});
       compiled.start = [=, this] {
-        if (adds) device_.add(values_.floats(from), values_.floats(share), static_cast<std::size_t>(part));
+        if (adds) device_.add(values_.numbers(from), values_.numbers(share), static_cast<std::size_t>(part));
         return communicator->all_gather(values_.at(from), values_.at(to), static_cast<std::size_t>(part),
-                                        DType::fp32);
+                                        values_.type(from));
       };
       return;
     }

@@ -66,7 +66,7 @@ void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Com
       const Values::Id from = values_.use(key);
       values_.forget(key);
       key.form = Form::shard;
-      const Values::Id sum = values_.define(key, part * sizeof(float));
+      const Values::Id sum = values_.define(key, parameters_.part_elements(bucket));
       uses.insert(uses.end(), {from, sum});
       const bool first = scattered_.insert(bucket).second;
       compiled.start = [=, this]() -> std::unique_ptr<Request> {
@@ -93,7 +93,7 @@ void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Com
         return;
       }
       const Values::Id whole =
-          values_.define({TensorKind::parameters, bucket, -1, Form::whole}, elements * sizeof(float));
+          values_.define({TensorKind::parameters, bucket, -1, Form::whole}, parameters_.elements(bucket));
       uses.push_back(whole);
       compiled.start = [=, this] {
         return communicator->all_gather(own, values_.at(whole), part, DType::fp32);
@@ -107,8 +107,8 @@ void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Com
 void Interpreter::compile_conversion(const Instruction& instruction, std::vector<Step>& steps) {
   const int bucket = instruction.op_begin;
   if (instruction.op == Op::pack) {
-    const Values::Id into =
-        values_.define({TensorKind::compressed, bucket, -1, Form::shard}, compressor_->payload_bytes(bucket));
+    const Values::Id into = values_.define_bytes({TensorKind::compressed, bucket, -1, Form::shard},
+                                                 compressor_->payload_bytes(bucket));
     steps.push_back([=, this] { compressor_->pack(bucket, values_.at(into)); });
     return;
   }
@@ -136,13 +136,13 @@ void Interpreter::compile_compressed(const Instruction& instruction, Compiled& c
       };
       break;
     case CollectiveKind::reduce_scatter:
-      to = values_.define(result, payload / static_cast<std::size_t>(communicator->size()));
+      to = values_.define_bytes(result, payload / static_cast<std::size_t>(communicator->size()));
       compiled.start = [=, this, type = instruction.dtype] {
         return communicator->reduce_scatter(values_.at(from), values_.at(to), part, type, Reduction::sum);
       };
       break;
     default:
-      to = values_.define(result, payload * static_cast<std::size_t>(communicator->size()));
+      to = values_.define_bytes(result, payload * static_cast<std::size_t>(communicator->size()));
       compiled.start = [=, this] {
         return communicator->all_gather(values_.at(from), values_.at(to), payload, DType::int8);
       };

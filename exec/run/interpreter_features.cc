@@ -19,25 +19,24 @@ std::function<std::unique_ptr<Request>()> Interpreter::exchange_features(const T
   const std::int64_t part = columns / n;
   const Values::Id from = values_.use(key(tensor.kind, forward ? Form::features : Form::shard));
   // By rank: its own features of our samples, or ours of its samples.
-  const Values::Id blocks = values_.define_unnamed(bytes_of_floats(elements));
-  const Values::Id to =
-      values_.define(key(tensor.kind, forward ? Form::shard : Form::features), bytes_of_floats(elements));
+  const Values::Id blocks = values_.define_unnamed(values_.type(from), elements);
+  const Values::Id to = values_.define(key(tensor.kind, forward ? Form::shard : Form::features), elements);
   uses.insert(uses.end(), {from, blocks, to});
   const std::vector<std::size_t> counts(static_cast<std::size_t>(n), static_cast<std::size_t>(rows * part));
   if (forward)
     return [=, this, &ranks]() -> std::unique_ptr<Request> {
-      auto moved = ranks.all_to_all(values_.at(from), counts, values_.at(blocks), counts, DType::fp32);
+      auto moved = ranks.all_to_all(values_.at(from), counts, values_.at(blocks), counts, values_.type(from));
       return std::make_unique<ThenRequest>(std::move(moved), [=, this] {
         for (std::int64_t r = 0; r < n; ++r)
-          device_.copy_matrix(values_.floats(to) + r * part, columns,
-                              values_.floats(blocks) + r * rows * part, part, rows, part);
+          device_.copy_matrix(values_.numbers(to) + r * part, columns,
+                              values_.numbers(blocks) + r * rows * part, part, rows, part);
       });
     };
   return [=, this, &ranks] {
     for (std::int64_t r = 0; r < n; ++r)
-      device_.copy_matrix(values_.floats(blocks) + r * rows * part, part, values_.floats(from) + r * part,
+      device_.copy_matrix(values_.numbers(blocks) + r * rows * part, part, values_.numbers(from) + r * part,
                           columns, rows, part);
-    return ranks.all_to_all(values_.at(blocks), counts, values_.at(to), counts, DType::fp32);
+    return ranks.all_to_all(values_.at(blocks), counts, values_.at(to), counts, values_.type(from));
   };
 }
 

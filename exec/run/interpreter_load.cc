@@ -117,21 +117,40 @@ void Interpreter::compile_load_images(const Instruction& instruction, std::vecto
   const auto own = static_cast<std::size_t>(program_.at.tp) * rows;  // this rank's first
   const auto pictures_read = reads ? static_cast<std::size_t>(math_->picture_rows()) : rows;
   const std::size_t first = pictures_read > rows ? 0 : own;
-  const auto into =
-      reads ? values_.define(ImageLayers::images(micro_batch), pictures_read * per_sample * sizeof(float))
-            : Values::Id{-1};
+  const Pictures into =
+      reads ? define_pictures(micro_batch, static_cast<std::int64_t>(pictures_read * per_sample))
+            : Pictures{};
   const std::size_t load = loads_.size();
   loads_.push_back(
       {static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch + static_cast<std::int64_t>(first),
        static_cast<std::int64_t>(pictures_read)});
   steps.push_back([=, this] {
     load_images(load);
-    if (reads)
-      device_.copy_to_device(values_.at(into), pictures_.pictures.data(),
+    if (reads) {
+      device_.copy_to_device(values_.at(into.loaded), pictures_.pictures.data(),
                              pictures_.pictures.size() * sizeof(float));
+      hold_pictures(into);
+    }
     device_.copy_to_device(batch_.targets + micro_batch * math_->rows(),
                            pictures_.labels.data() + (own - first), rows * sizeof(std::int32_t));
   });
+}
+
+Interpreter::Pictures Interpreter::define_pictures(int micro_batch, std::int64_t elements) {
+  Pictures pictures;
+  pictures.elements = elements;
+  pictures.held = values_.define(ImageLayers::images(micro_batch), elements);
+  pictures.loaded = values_.type(pictures.held) == DType::fp32
+                        ? pictures.held
+                        : values_.define_unnamed(DType::fp32, elements);
+  return pictures;
+}
+
+void Interpreter::hold_pictures(const Pictures& pictures) {
+  if (pictures.loaded == pictures.held) return;
+  device_.narrow(values_.type(pictures.held), values_.floats(pictures.loaded),
+                 static_cast<std::uint16_t*>(values_.at(pictures.held)),
+                 static_cast<std::size_t>(pictures.elements), 1, false);
 }
 
 // Of the global batch. What first_sample_ is, servers' workers know when they have asked.

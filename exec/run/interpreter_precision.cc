@@ -1,5 +1,6 @@
-// The interpreter's mixed precision. The device holds all values in fp32 words; those of a narrow type are
-// rounded to it where they are made, and travel in it.
+// The interpreter's mixed precision. Activations of a narrow type, and their gradients, are rounded to it
+// where they are made, and travel in it. A device that holds them in it (Device::held_as) rounds what it
+// writes; what it holds in fp32 words is rounded here, behind the operator that makes it.
 #include <cmath>
 
 #include "exec/run/interpreter.h"
@@ -18,11 +19,15 @@ Communicator* Interpreter::communicator_of(const Instruction& instruction) {
 }
 
 Communicator& Interpreter::world_of(const Instruction& instruction) {
+  const bool held = !instruction.transfers.empty() &&
+                    values_.type_of(instruction.transfers.front().tensor.kind) == instruction.dtype;
+  if (held) return world_;
   return *narrowed(world_, instruction.dtype);
 }
 
 void Interpreter::round(const Key& key, std::vector<Step>& steps) {
   const Values::Id id = values_.use(key);
+  if (values_.type(id) == type_) return;
   steps.push_back(
       [=, this] { device_.round_to(type_, values_.floats(id), values_.bytes(id) / sizeof(float)); });
 }

@@ -47,8 +47,8 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
     part.message = slice_message(transfer, whole);
     moved += part.message.bytes / sizeof(float);
     if (!gradients || transfer.send) continue;
-    part.received =
-        values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, part.message.bytes);
+    part.received = values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard},
+                                   static_cast<std::int64_t>(part.message.bytes / sizeof(float)));
     uses.push_back(part.received);
   }
   check_elements(instruction, moved);
@@ -121,16 +121,15 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
   const int micro_batch = instruction.micro_batch;
   switch (instruction.collective) {
     case CollectiveKind::scatter: {
-      Values::Id pictures = -1;
+      Pictures pictures;
       if (images_ != nullptr) {
-        pictures =
-            values_.define(ImageLayers::images(micro_batch),
-                           static_cast<std::size_t>(math_->rows() * picture_elements()) * sizeof(float));
-        uses.push_back(pictures);
+        pictures = define_pictures(micro_batch, math_->rows() * picture_elements());
+        uses.insert(uses.end(), {pictures.loaded, pictures.held});
       }
-      check_elements(instruction, static_cast<std::size_t>(communicator->size()) *
-                                      static_cast<std::size_t>(math_->rows()) *
-                                      static_cast<std::size_t>(1 + (pictures < 0 ? 1 : picture_elements())));
+      check_elements(instruction,
+                     static_cast<std::size_t>(communicator->size()) *
+                         static_cast<std::size_t>(math_->rows()) *
+                         static_cast<std::size_t>(1 + (images_ == nullptr ? 1 : picture_elements())));
       compiled.start = [=, this] { return scatter_batch(*communicator, root, micro_batch, pictures); };
       return;
     }
@@ -157,7 +156,7 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
   const Values::Id from = values_.use(key);
   values_.forget(key);
   key.form = Form::shard;
-  const Values::Id sum = values_.define(key, (root ? elements : 1) * sizeof(float));
+  const Values::Id sum = values_.define(key, root ? parameters_.elements(bucket) : 1);
   uses.insert(uses.end(), {from, sum});
   const bool first = scattered_.insert(bucket).second;
   compiled.start = [=, this, own = parameters_.own_gradients(bucket),
@@ -176,7 +175,7 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
 
 // Everyone's tokens or pictures, and targets, from device 0's memory of all.
 std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, bool root, int micro_batch,
-                                                    Values::Id pictures) {
+                                                    const Pictures& pictures) {
   const auto rows = static_cast<std::size_t>(math_->rows());
   struct Part {
     void* own;
@@ -187,9 +186,9 @@ std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, 
   const std::size_t token_bytes = rows * sizeof(std::int32_t);
   const Part targets{batch_.targets + offset, &targets_of_all_, token_bytes};
   Part inputs{batch_.tokens + offset, &inputs_of_all_, token_bytes};
-  if (pictures >= 0) {
-    inputs.own = values_.at(pictures);
-    inputs.bytes = rows * static_cast<std::size_t>(picture_elements()) * sizeof(float);
+  if (images_ != nullptr) {
+    inputs.own = values_.at(pictures.loaded);
+    inputs.bytes = static_cast<std::size_t>(pictures.elements) * sizeof(float);
   }
   std::vector<MessageSpec> messages;
   for (const Part& part : {inputs, targets}) {
@@ -204,7 +203,9 @@ std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, 
       messages.push_back({member, const_cast<std::byte*>(from), part.bytes, kScatterTag, true});  // NOLINT
     }
   }
-  return communicator.exchange(messages);
+  return std::make_unique<ThenRequest>(communicator.exchange(messages), [=, this] {
+    if (images_ != nullptr) hold_pictures(pictures);
+  });
 }
 
 // The sums of the micro-batch's losses, to device 0, which adds them to its own.

@@ -1,4 +1,5 @@
-// cuBLASLt's matrix product as exec/cuda asks for it: column-major, of fp32, bf16 or fp16, added up in fp32.
+// cuBLASLt's matrix product as exec/cuda asks for it: column-major, of fp32, bf16 or fp16, added up in fp32;
+// results of fp32, or of two-byte factors in their type.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
 struct cublas_emulated_product {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const float* bias = nullptr;
+  const void* bias = nullptr;  // of the result's type
 };
 struct cublas_emulated_layout {
   cudaDataType_t type = CUDA_R_32F;

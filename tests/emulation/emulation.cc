@@ -543,6 +543,14 @@ float value_of(cudaDataType_t type, const void* data, std::size_t i) {
                              : orrery::exec::kernels::from_fp16(bits);
 }
 
+void put_value(cudaDataType_t type, void* data, std::size_t i, float x) {
+  if (type == CUDA_R_32F)
+    static_cast<float*>(data)[i] = x;
+  else
+    static_cast<std::uint16_t*>(data)[i] =
+        type == CUDA_R_16BF ? orrery::exec::kernels::to_bf16(x) : orrery::exec::kernels::to_fp16(x);
+}
+
 std::uint64_t bytes_of(cudaDataType_t type) {
   return type == CUDA_R_32F ? 4 : 2;
 }
@@ -585,27 +593,29 @@ bool Matmul::run() const {
   const std::uint64_t k = a_turned ? a_layout.rows : a_layout.columns;
   const std::uint64_t n = b_turned ? b_layout.rows : b_layout.columns;
   if ((b_turned ? b_layout.columns : b_layout.rows) != k || d_layout.rows != m || d_layout.columns != n ||
-      a_layout.type != b_layout.type || d_layout.type != CUDA_R_32F || a_layout.batch != d_layout.batch ||
-      b_layout.batch != d_layout.batch)
+      a_layout.type != b_layout.type || (d_layout.type != CUDA_R_32F && d_layout.type != a_layout.type) ||
+      a_layout.batch != d_layout.batch || b_layout.batch != d_layout.batch)
     return false;
   for (int i = 0; i < d_layout.batch; ++i) {
     const void* left_at = matrix_of(a, a_layout, i);
     const void* right_at = matrix_of(b, b_layout, i);
-    float* to = static_cast<float*>(d) + i * d_layout.next;
+    void* to = const_cast<void*>(matrix_of(d, d_layout, i));
     if (!aligned(left_at, algorithm.alignment[0]) || !aligned(right_at, algorithm.alignment[1]) ||
         !aligned(to, algorithm.alignment[2]) || !aligned(to, algorithm.alignment[3]))
       return false;
     const std::vector<float> left = packed(left_at, a_layout);
     const std::vector<float> right = packed(right_at, b_layout);
+    std::vector<float> result = beta == 0 ? std::vector<float>(m * n) : packed(to, d_layout);
     cblas_sgemm(CblasColMajor, a_turned ? CblasTrans : CblasNoTrans, b_turned ? CblasTrans : CblasNoTrans,
                 static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, left.data(),
-                static_cast<int>(a_layout.rows), right.data(), static_cast<int>(b_layout.rows), beta, to,
-                static_cast<int>(d_layout.stride));
-    if (product.epilogue != CUBLASLT_EPILOGUE_BIAS) continue;
-    if (!aligned(product.bias, static_cast<unsigned>(algorithm.bias_alignment))) return false;
+                static_cast<int>(a_layout.rows), right.data(), static_cast<int>(b_layout.rows), beta,
+                result.data(), static_cast<int>(m));
+    const bool adds = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (adds && !aligned(product.bias, static_cast<unsigned>(algorithm.bias_alignment))) return false;
     for (std::uint64_t column = 0; column < n; ++column)
       for (std::uint64_t row = 0; row < m; ++row)
-        to[column * static_cast<std::uint64_t>(d_layout.stride) + row] += product.bias[row];
+        put_value(d_layout.type, to, column * static_cast<std::uint64_t>(d_layout.stride) + row,
+                  result[column * m + row] + (adds ? value_of(d_layout.type, product.bias, row) : 0));
   }
   return true;
 }

@@ -121,13 +121,13 @@ TEST_CASE("values that are not alive together share memory, others never do") {
   const Key b{TensorKind::activation, 1, 0, Form::whole};
   const Key c{TensorKind::activation, 2, 0, Form::whole};
   Values values;
-  const auto first = values.define(a, 100);
+  const auto first = values.define_bytes(a, 100);
   values.advance();
   values.use(a);
-  const auto second = values.define(b, 200);
+  const auto second = values.define_bytes(b, 200);
   values.advance();
   values.use(b);
-  const auto third = values.define(c, 64);  // a is dead
+  const auto third = values.define_bytes(c, 64);  // a is dead
   CHECK(values.plan() == 128 + 256);
   std::vector<char> arena(384);
   values.bind(arena.data());
@@ -138,9 +138,9 @@ TEST_CASE("values that are not alive together share memory, others never do") {
 
 TEST_CASE("a value that communication holds keeps its memory until it is waited for") {
   Values values;
-  const auto sent = values.define({TensorKind::activation, 0, 0, Form::whole}, 64);
+  const auto sent = values.define_bytes({TensorKind::activation, 0, 0, Form::whole}, 64);
   values.advance();
-  const auto next = values.define({TensorKind::activation, 1, 0, Form::whole}, 64);
+  const auto next = values.define_bytes({TensorKind::activation, 1, 0, Form::whole}, 64);
   values.keep_until(sent, 1);
   std::vector<std::byte> arena(values.plan());
   CHECK(arena.size() == 128);
@@ -153,7 +153,7 @@ TEST_CASE("reading what was never written, or whose memory was changed under ano
   const Key b{TensorKind::activation, 1, 0, Form::whole};
   Values values;
   CHECK_THROWS_AS(values.use(a), InternalError);
-  values.alias(b, values.define(a, 64));
+  values.alias(b, values.define_bytes(a, 64));
   values.use(b);
   values.change(a);
   values.use(a);
@@ -172,7 +172,7 @@ TEST_CASE("memory of random lifetimes never overlaps") {
   for (int i = 0; i < 300; ++i) {
     const std::size_t bytes = 64 * (1 + random.bits(static_cast<std::uint64_t>(2 * i)) % 9);
     const int last = i + static_cast<int>(random.bits(static_cast<std::uint64_t>(2 * i + 1)) % 12);
-    const auto id = values.define({TensorKind::activation, i, 0, Form::whole}, bytes);
+    const auto id = values.define_bytes({TensorKind::activation, i, 0, Form::whole}, bytes);
     values.keep_until(id, last);
     lives.push_back({id, i, last, bytes});
     values.advance();

@@ -23,7 +23,7 @@ class Array {
   ~Array() { device_->release(data_); }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
-  operator T*() { return static_cast<T*>(data_); }  // NOLINT: reads as the pointer it stands for
+  operator T*() const { return static_cast<T*>(data_); }  // NOLINT: reads as the pointer it stands for
   std::vector<T> values() const {
     std::vector<T> result(size_);
     device_->copy_to_host(result.data(), data_, bytes());
@@ -34,6 +34,44 @@ class Array {
  private:
   std::size_t bytes() const { return size_ * sizeof(T); }
   Device* device_;
+  std::size_t size_;
+  void* data_;
+};
+
+// Numbers as a device holds activations of a type; read and written as fp32.
+class Held {
+ public:
+  Held(Device& device, DType type, const std::vector<float>& values)
+      : device_(&device), type_(device.held_as(type)), size_(values.size()) {
+    data_ = device.allocate(size_ * sizeof(float));
+    const Array<float> words(device, values);
+    if (bytes_of(type_) == 2)
+      device.narrow(type_, words, static_cast<std::uint16_t*>(data_), size_, 1, false);
+    else
+      device.copy(data_, words, size_ * sizeof(float));
+  }
+  Held(Device& device, DType type, std::size_t size, float value = 0)
+      : Held(device, type, std::vector<float>(size, value)) {}
+  ~Held() { device_->release(data_); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  operator Numbers() const { return {data_, type_}; }       // NOLINT: as pointers do
+  operator ConstNumbers() const { return {data_, type_}; }  // NOLINT: as pointers do
+  Numbers operator+(std::int64_t elements) const { return Numbers(*this) + elements; }
+  std::vector<float> values() const {
+    if (bytes_of(type_) != 2) {
+      std::vector<float> result(size_);
+      device_->copy_to_host(result.data(), data_, size_ * sizeof(float));
+      return result;
+    }
+    Array<float> words(*device_, size_);
+    device_->widen(type_, static_cast<const std::uint16_t*>(data_), words, size_, 1);
+    return words.values();
+  }
+
+ private:
+  Device* device_;
+  DType type_;
   std::size_t size_;
   void* data_;
 };

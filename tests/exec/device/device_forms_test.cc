@@ -47,9 +47,9 @@ TEST_CASE("the parts of all context positions are the whole sequence, once") {
 
 namespace {
 
-// `most`: by which values and gradients may differ. In two-byte products probabilities are rounded, each
-// block's by its own.
-void check_ring_attention(Device& device, bool causal, int cp, int seq, double most,
+// `most`: by which values and gradients may differ. Of two bytes probabilities are rounded, each block's by
+// its own, and what the blocks so far have made.
+void check_ring_attention(Device& device, DType type, bool causal, int cp, int seq, double most,
                           double most_of_gradients) {
   const int batch = 2;
   const AttentionSize whole{batch, seq, 4, 2, 8, causal};
@@ -58,11 +58,11 @@ void check_ring_attention(Device& device, bool causal, int cp, int seq, double m
   const int key_columns = whole.kv_heads * whole.head_dim;
   const auto qkv = random_values(static_cast<std::size_t>(batch * seq * stride), 1);
   const auto dout = random_values(static_cast<std::size_t>(batch * seq * width), 2);
-  Array<float> all_qkv(device, qkv);
-  Array<float> all_dout(device, dout);
-  Array<float> all_out(device, dout.size());
+  const Held all_qkv(device, type, qkv);
+  const Held all_dout(device, type, dout);
+  const Held all_out(device, type, dout.size());
   Array<float> all_statistics(device, static_cast<std::size_t>(batch * seq * whole.heads));
-  Array<float> all_dqkv(device, qkv.size());
+  const Held all_dqkv(device, type, qkv.size());
   device.attention_forward(whole, all_qkv, all_out, all_statistics);
   device.attention_backward(whole, all_qkv, all_out, all_dout, all_statistics, all_dqkv);
 
@@ -71,31 +71,31 @@ void check_ring_attention(Device& device, bool causal, int cp, int seq, double m
   const int rows = batch * size.seq;
   const auto key_elements = static_cast<std::size_t>(rows * key_columns);
   // Between a row of queries, keys and values and what travels: keys, then values.
-  const auto travel = [&](float* message, float* packed, bool to_message) {
+  const auto travel = [&](Numbers message, Numbers packed, bool to_message) {
     for (std::size_t half = 0; half < 2; ++half) {
-      float* part = message + half * key_elements;
-      float* columns = packed + width + half * static_cast<std::size_t>(key_columns);
+      const Numbers part = message + half * key_elements;
+      const Numbers columns = packed + width + half * static_cast<std::size_t>(key_columns);
       if (to_message)
         device.copy_matrix(part, key_columns, columns, stride, rows, key_columns);
       else
         device.copy_matrix(columns, stride, part, key_columns, rows, key_columns);
     }
   };
-  std::vector<std::unique_ptr<Array<float>>> mine;
-  std::vector<std::unique_ptr<Array<float>>> keys;
-  std::vector<std::unique_ptr<Array<float>>> gradients;
-  std::vector<std::unique_ptr<Array<float>>> dqkv;
+  std::vector<std::unique_ptr<Held>> mine;
+  std::vector<std::unique_ptr<Held>> keys;
+  std::vector<std::unique_ptr<Held>> gradients;
+  std::vector<std::unique_ptr<Held>> dqkv;
   for (int p = 0; p < cp; ++p) {
-    mine.push_back(std::make_unique<Array<float>>(device, rows_of_position(qkv, batch, seq, stride, cp, p)));
-    keys.push_back(std::make_unique<Array<float>>(device, 2 * key_elements));
+    mine.push_back(std::make_unique<Held>(device, type, rows_of_position(qkv, batch, seq, stride, cp, p)));
+    keys.push_back(std::make_unique<Held>(device, type, 2 * key_elements));
     travel(*keys.back(), *mine.back(), true);
-    gradients.push_back(std::make_unique<Array<float>>(device, 2 * key_elements));
-    dqkv.push_back(std::make_unique<Array<float>>(device, static_cast<std::size_t>(rows * stride)));
+    gradients.push_back(std::make_unique<Held>(device, type, 2 * key_elements));
+    dqkv.push_back(std::make_unique<Held>(device, type, static_cast<std::size_t>(rows * stride)));
   }
   for (int p = 0; p < cp; ++p) {
     const auto at = static_cast<std::size_t>(p);
-    Array<float> my_dout(device, rows_of_position(dout, batch, seq, width, cp, p));
-    Array<float> out(device, static_cast<std::size_t>(rows * width));
+    const Held my_dout(device, type, rows_of_position(dout, batch, seq, width, cp, p));
+    const Held out(device, type, static_cast<std::size_t>(rows * width));
     Array<float> statistics(device, static_cast<std::size_t>(rows * whole.heads));
     const auto block_of = [&](int other) {
       AttentionBlock block{size, 0, size.seq};
@@ -105,17 +105,17 @@ void check_ring_attention(Device& device, bool causal, int cp, int seq, double m
     device.attention_forward(size, *mine[at], out, statistics);
     for (int i = 1; i < cp; ++i) {
       const int other = (p - i + cp) % cp;
-      float* message = *keys[static_cast<std::size_t>(other)];
+      const Numbers message = *keys[static_cast<std::size_t>(other)];
       device.attention_block_forward(block_of(other), *mine[at], message, message + key_elements, out,
                                      statistics);
     }
     CHECK(worst(out.values(), rows_of_position(all_out.values(), batch, seq, width, cp, p)) < most);
     device.attention_backward(size, *mine[at], out, my_dout, statistics, *dqkv[at]);
-    Array<float> share(device, 2 * key_elements);
+    const Held share(device, type, 2 * key_elements);
     for (int i = 0; i < cp; ++i) {
       const int other = (p - i + cp) % cp;
-      float* message = *keys[static_cast<std::size_t>(other)];
-      float* dkeys = share;
+      const Numbers message = *keys[static_cast<std::size_t>(other)];
+      const Numbers dkeys = share;
       if (i == 0)
         travel(share, *dqkv[at], true);
       else
@@ -138,12 +138,10 @@ TEST_CASE("blocks of ring attention add up to the whole attention, forward and b
   for (const auto& device : devices())
     for (const bool causal : {true, false})
       for (const int cp : {2, 3}) {
-        device->set_product_type(DType::fp32);
-        check_ring_attention(*device, causal, cp, 24, 2e-6, 5e-6);
-        device->set_product_type(DType::bf16);
-        check_ring_attention(*device, causal, cp, 24, 1e-2, 3e-2);
+        check_ring_attention(*device, DType::fp32, causal, cp, 24, 2e-6, 5e-6);
+        check_ring_attention(*device, DType::bf16, causal, cp, 24, 1e-2, 3e-2);
         if (causal && cp == 3)  // blocks that begin within a tile; what is emulated is slow
-          check_ring_attention(*device, causal, cp, 240, 1e-2, 3e-2);
+          check_ring_attention(*device, DType::bf16, causal, cp, 240, 1e-2, 3e-2);
       }
 }
 

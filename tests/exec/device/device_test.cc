@@ -433,7 +433,7 @@ TEST_CASE("cross entropy over a split and padded vocabulary is that of the whole
     }
     for (int rank = 0; rank < 2; ++rank) {
       Array<double> loss(*device, std::vector<double>{1.0});
-      device->loss_gradient(*part[static_cast<std::size_t>(rank)], *sums[0], t, 0.25F, rows,
+      device->loss_gradient(*part[static_cast<std::size_t>(rank)], most, *sums[0], t, 0.25F, rows,
                             rank == 0 ? 4 : 3, stride, rank * 4, loss);
       CHECK(loss.at(0) == Approx(1 + expected).epsilon(1e-6));
       const auto got = part[static_cast<std::size_t>(rank)]->values();
@@ -463,7 +463,7 @@ TEST_CASE("rows without a target have neither loss nor gradient") {
       Array<double> loss(*device, 1);
       device->loss_max(x, most, rows, columns, stride);
       device->loss_sum(x, most, t, sums, rows, columns, stride, 0);
-      device->loss_gradient(x, sums, t, 0.5F, rows, columns, stride, 0, loss);
+      device->loss_gradient(x, most, sums, t, 0.5F, rows, columns, stride, 0, loss);
       *gradient = x.values();
       return loss.at(0);
     };

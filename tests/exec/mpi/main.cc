@@ -32,7 +32,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (what == "cuda")
-      return orrery::exec::test::check_cuda(*world, argc > 2 ? std::atoi(argv[2]) : 1) == 0 ? 0 : 1;
+      return orrery::exec::test::check_cuda(
+                 *world, argc > 2 ? std::atoi(argv[2]) : 1,
+                 argc > 3 ? orrery::dtype_from_name(argv[3]) : orrery::DType::fp32) == 0
+                 ? 0
+                 : 1;
 #endif
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);

@@ -30,11 +30,11 @@ class RowMathematics final : public FormMathematics {
     const int mb = instruction.micro_batch;
     if (!computes(input)) take_share(TensorKind::activation, input, mb, steps);
     const auto x = values_.use(key(TensorKind::activation, input, mb));
-    const auto y = values_.define(key(TensorKind::activation, op, mb), bytes_of_floats(rows_ * columns(op)));
+    const auto y = values_.define(key(TensorKind::activation, op, mb), rows_ * columns(op));
     if (at(op).kind == OperatorKind::activation) {
       steps.push_back([=, this] {
-        device_.activation_forward(model_.activation, model_.gated_ffn, values_.floats(x), values_.floats(y),
-                                   rows_, columns(op));
+        device_.activation_forward(model_.activation, model_.gated_ffn, values_.numbers(x),
+                                   values_.numbers(y), rows_, columns(op));
       });
       return;
     }
@@ -42,8 +42,8 @@ class RowMathematics final : public FormMathematics {
     for (const HeldTensor* weight : weights(op)) {
       const Layers::Place w = layers_.weight_of(*weight);
       steps.push_back([=, this, out = weight->shape[0], in = weight->shape[1]] {
-        device_.linear(/*out_by_in=*/true, rows_, out, in, values_.floats(x), in, layers_.at(w), nullptr,
-                       values_.floats(y) + column, columns(op));
+        device_.linear(/*out_by_in=*/true, rows_, out, in, values_.numbers(x), in, layers_.at(w), nullptr,
+                       values_.numbers(y) + column, columns(op));
       });
       column += weight->shape[0];
     }
@@ -60,12 +60,11 @@ class RowMathematics final : public FormMathematics {
     const auto dy = values_.use(out);
     values_.forget(out);
     const auto x = values_.use(key(TensorKind::activation, input, mb));
-    const auto dx = values_.define(key(TensorKind::activation_gradient, input, mb),
-                                   bytes_of_floats(rows_ * columns(input)));
+    const auto dx = values_.define(key(TensorKind::activation_gradient, input, mb), rows_ * columns(input));
     if (at(op).kind == OperatorKind::activation) {
       steps.push_back([=, this] {
-        device_.activation_backward(model_.activation, model_.gated_ffn, values_.floats(x),
-                                    values_.floats(dy), values_.floats(dx), rows_, columns(op));
+        device_.activation_backward(model_.activation, model_.gated_ffn, values_.numbers(x),
+                                    values_.numbers(dy), values_.numbers(dx), rows_, columns(op));
       });
       return;
     }
@@ -74,11 +73,11 @@ class RowMathematics final : public FormMathematics {
       const Layers::Place w = layers_.weight_of(*weight);
       const Layers::Place dw = layers_.gradient_of(*weight, mb, steps);
       steps.push_back([=, this, out = weight->shape[0], in = weight->shape[1]] {
-        const float* gradient = values_.floats(dy) + column;
-        device_.gemm(true, false, out, in, rows_, 1, gradient, columns(op), values_.floats(x), in, 1,
+        const ConstNumbers gradient = values_.numbers(dy) + column;
+        device_.gemm(true, false, out, in, rows_, 1, gradient, columns(op), values_.numbers(x), in, 1,
                      layers_.ready_to_add(dw), in);
         device_.gemm(false, false, rows_, in, out, 1, gradient, columns(op), layers_.at(w), in,
-                     column == 0 ? 0.0F : 1.0F, values_.floats(dx), in);
+                     column == 0 ? 0.0F : 1.0F, values_.numbers(dx), in);
       });
       column += weight->shape[0];
     }
@@ -102,10 +101,11 @@ class RowMathematics final : public FormMathematics {
   // This rank's rows of what every rank has whole.
   void take_share(TensorKind kind, int op, int mb, std::vector<Step>& steps) {
     const auto whole = values_.use({kind, op, mb, Form::whole});
-    const std::size_t bytes = bytes_of_floats(rows_ * columns(op));
-    const auto share = values_.define(key(kind, op, mb), bytes);
+    const std::int64_t elements = rows_ * columns(op);
+    const auto share = values_.define(key(kind, op, mb), elements);
     steps.push_back([=, this, first = first_row_ * columns(op)] {
-      device_.copy(values_.at(share), values_.floats(whole) + first, bytes);
+      const ConstNumbers from = values_.numbers(whole) + first;
+      device_.copy(values_.at(share), from.data(), from.bytes(elements));
     });
   }
 
