@@ -2,6 +2,7 @@
 // each. By default of GPT-3 175B on 1,024 A100 (bench/planner_space.txt holds its output).
 //   planner_space [WORKLOAD CLUSTER NODES GLOBAL_BATCH SEQ_LEN]
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstdlib>
@@ -107,7 +108,11 @@ int run(const std::vector<std::string>& arguments) {
     for (const planner::Recomputed& recomputed : *family.recomputes) {
       const std::int64_t of = count / static_cast<std::int64_t>(family.recomputes->size());
       const bool part = recomputed.layers > 0;
-      all[again].add(part ? "full, first K layers" : std::string(name_of(recomputed.kind)), of);
+      const std::string kind =
+          recomputed.modules == 0
+              ? std::string(name_of(recomputed.kind))
+              : fmt::format("selective: {}", fmt::join(names_of(recomputed.modules), ", "));
+      all[again].add(part ? "full, first K layers" : kind, of);
       if (part) all[first].add(recomputed.layers, of);
     }
     const auto recomputes = static_cast<std::int64_t>(family.recomputes->size());

@@ -102,8 +102,14 @@ std::string schedule_cell(const Choices& c) {
 }
 
 std::string recompute_cell(const Choices& c) {
+  if (c.recompute_modules != 0) return fmt::format("{}", fmt::join(names_of(c.recompute_modules), ","));
   return c.recompute == Recompute::full && c.recompute_layers > 0 ? fmt::format("full:{}", c.recompute_layers)
                                                                   : std::string(name_of(c.recompute));
+}
+
+std::string narrow_recompute_cell(const Choices& c) {
+  const std::size_t modules = names_of(c.recompute_modules).size();
+  return modules > 0 ? fmt::format("select. {}", modules) : recompute_cell(c);
 }
 
 std::string zero_cell(const Choices& c) {
@@ -159,6 +165,7 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
   add_if_used("schedule", pipelined, schedule_cell);
   narrow("schedule", narrow_schedule_cell);
   add("recompute", recompute_cell);
+  narrow("recompute", narrow_recompute_cell);
   add_if_used("zero", sharded, zero_cell);
   narrow("zero", narrow_zero_cell);
   add_if_used(

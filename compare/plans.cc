@@ -140,6 +140,7 @@ Plan PlanMaker::plan_as(const Strategy& strategy, const Mechanics& m, const Job&
     own->training.global_batch = base_.samples_each();
   }
   plan.choices.recompute = base_.recompute.value_or(Recompute::none);
+  plan.choices.recompute_modules = base_.recompute_modules;
   plan.choices.micro_batch = 1;
   runtime.bucket_bytes = m.bucket_parameters > 0
                              ? std::max(m.bucket_parameters, m.bucket_per_replica * plan.choices.dp) *
@@ -232,6 +233,7 @@ const sim::Simulation& PlanMaker::alone() {
     job->cluster.overrides.clear();
     Plan plan{job, {}};
     plan.choices.recompute = base_.recompute.value_or(Recompute::none);
+    plan.choices.recompute_modules = base_.recompute_modules;
     plan.choices.micro_batch = micro_batch_of(plan);
     check_plan(plan);
     alone_ = sim::simulate(plan);

@@ -154,6 +154,7 @@ std::vector<Recut> recuts(const Base& base, int stages, int steps, const std::ve
   plan.choices.pp = stages;
   plan.choices.dp = devices / stages;
   plan.choices.recompute = base.recompute.value_or(Recompute::none);
+  plan.choices.recompute_modules = base.recompute_modules;
   plan.choices.micro_batch = base.micro_batch.value_or(half_of(base.samples_each()));
   const std::int64_t of_replica = base.job->training.global_batch / plan.choices.dp;
   check_plan(plan);

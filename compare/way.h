@@ -17,7 +17,8 @@ struct Base {
   std::shared_ptr<const Job> job;  // on all devices
   std::optional<int> micro_batch;  // none: the largest that fits
   std::optional<Recompute> recompute;
-  int jobs = 0;  // simulations at a time; 0: one a processor
+  ModuleSet recompute_modules = 0;  // with selective
+  int jobs = 0;                     // simulations at a time; 0: one a processor
 
   std::int64_t samples_each() const { return job->training.global_batch / job->cluster.devices(); }
 };

@@ -140,10 +140,18 @@ void change(const std::vector<std::string>& changes, Training* training) {
 void change(const std::vector<std::string>& changes, Choices* choices) {
   proto::Choices message;
   message.set_zero(choices->zero);
-  for (const std::string& text : changes) merge_textproto(text, "a rule's plan", &message);
+  for (const std::string& text : changes) {
+    proto::Choices own;
+    merge_textproto(text, "a rule's plan", &own);
+    if (own.recompute_modules_size() > 0) message.clear_recompute_modules();  // a later rule's are all
+    merge_textproto(text, "a rule's plan", &message);
+  }
   choices->zero = message.zero();
   if (!message.recompute().empty()) choices->recompute = recompute_from_name(message.recompute());
   if (message.recompute_layers() > 0) choices->recompute_layers = message.recompute_layers();
+  if (choices->recompute == Recompute::selective)
+    for (const std::string& name : message.recompute_modules())
+      choices->recompute_modules |= modules_from_names(name);
   if (message.shard_group() > 0) choices->shard_group = message.shard_group();
 }
 

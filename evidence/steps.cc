@@ -421,6 +421,7 @@ class StepReader {
     std::string why = "the row says nothing of it";
     if (ran && c.recompute != Recompute::full && !planner::predict_memory(step_.plan).fits()) {
       c.recompute = Recompute::full;
+      c.recompute_modules = 0;
       why += ", and it does not fit without";
     }
     assume(fmt::format("recomputation {}", name_of(c.recompute)), why, kUnknownRecomputationWidens);

@@ -330,6 +330,17 @@ std::string note_on_rotary_scaling(const Transformer& model) {
                      name_of(model.rotary_scaling.kind));
 }
 
+std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view target) {
+  const ModuleSet modules = modules_run_again(plan.choices, plan.job->runtime);
+  if ((modules & module_bit("mlp_act")) != 0)
+    throw UserError(
+        fmt::format("`recompute` of mlp_act cannot be exported to {}: it runs a dense layer's MLP "
+                    "again as a whole",
+                    target),
+        "expected mlp instead");
+  return names_of(modules);
+}
+
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target) {
   const Choices& c = plan.choices;
   std::vector<std::string> notes;
@@ -348,6 +359,11 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
                                                Dimension::pp};
   constexpr std::array<Dimension, 5> kPipelineFirst = {Dimension::tp, Dimension::cp, Dimension::ep,
                                                        Dimension::pp, Dimension::dp};
+  if (c.recompute_modules != 0 && target != "Megatron-LM" && target != "NeMo")
+    notes.push_back(
+        fmt::format("the plan runs {} again; {} cannot be told what selective recomputation runs again, and "
+                    "memory may not suffice",
+                    fmt::join(names_of(c.recompute_modules), ", "), target));
   if (c.order != kUsual && target != "Megatron-LM" && !(target == "NeMo" && c.order == kPipelineFirst))
     notes.push_back(fmt::format("{} lays ranks out its own way; the plan's order is innermost {}", target,
                                 name_of(c.order.front())));

@@ -75,5 +75,8 @@ std::optional<std::string> unexecuted_setting(const Transformer& model, std::str
 std::string note_on_rotary_scaling(const Transformer& model);
 // Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target);
+// What selective recomputation runs again, by the names of Megatron-Core's --recompute-modules. Throws
+// UserError where it has no such module.
+std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view target);
 
 }  // namespace orrery::planner

@@ -1,5 +1,6 @@
 // Megatron-LM core 0.20.0: one torchrun line.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -213,9 +214,8 @@ void recompute_flags(const Plan& plan, Flags& flags) {
   const Choices& c = plan.choices;
   if (c.recompute == Recompute::selective) {
     flags.add("--recompute-granularity selective");
-    std::string modules = plan.job->runtime.selective_modules;
-    std::replace(modules.begin(), modules.end(), ',', ' ');
-    flags.add("--recompute-modules " + (modules.empty() ? "core_attn" : modules));
+    flags.add(
+        fmt::format("--recompute-modules {}", fmt::join(modules_of_megatron(plan, "Megatron-LM"), " ")));
   }
   if (c.recompute != Recompute::full) return;
   flags.add("--recompute-granularity full");

@@ -148,8 +148,7 @@ Json nemo_model_of(const Plan& plan, const Transformer& m, std::vector<std::stri
   if (m.moe) add_experts(plan, *m.moe, m, &config, notes);
   if (c.recompute == Recompute::selective) {
     config["recompute_granularity"] = "selective";
-    const std::string& modules = plan.job->runtime.selective_modules;
-    config["recompute_modules"] = split(modules.empty() ? "core_attn" : modules);
+    config["recompute_modules"] = modules_of_megatron(plan, "NeMo");
   } else if (c.recompute == Recompute::full) {
     config["recompute_granularity"] = "full";
     config["recompute_method"] = c.recompute_layers > 0 ? "block" : "uniform";

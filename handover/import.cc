@@ -37,6 +37,7 @@ class Megatron {
     p.sequence_parallel = false;
     p.recompute = Recompute::none;
     p.recompute_layers = 0;
+    p.recompute_modules = 0;
     p.overlap_grad_reduce = p.overlap_experts = false;
   }
 
@@ -220,16 +221,15 @@ class Megatron {
 
   // Those that are planned; the others are said to be ignored.
   void read_modules() {
-    std::string planned;
+    ModuleSet planned = 0;
     while (inline_ || has_value()) {
       const std::string name = value("--recompute-modules");
-      if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) != kSelectiveModules.end())
-        planned += (planned.empty() ? "" : ",") + name;
-      else
+      planned |= module_bit(name);
+      if (module_bit(name) == 0)
         result_.ignored.push_back(fmt::format(
             "--recompute-modules: changes time or memory, and is not planned ({})", name.substr(0, 40)));
     }
-    if (!planned.empty()) modules_ = planned;
+    if (planned != 0) modules_ = planned;
   }
 
   double number(const std::string& flag, double most) {
@@ -350,7 +350,7 @@ class Megatron {
   void read_recomputation() {
     Pins& p = result_.pins;
     if (modules_ && granularity_ == "selective")
-      result_.runtime.selective_modules = modules_;
+      p.recompute_modules = modules_;
     else if (modules_)
       result_.ignored.emplace_back("--recompute-modules: says something of selective recomputation alone");
     if (!granularity_) return;
@@ -445,7 +445,8 @@ class Megatron {
   std::array<double, 2> moments_ = {4, 4};  // bytes of each
   std::optional<double> offloaded_;
   double gradient_bytes_ = 4;
-  std::optional<std::string> strategy_, granularity_, method_, layout_, modules_;
+  std::optional<std::string> strategy_, granularity_, method_, layout_;
+  std::optional<ModuleSet> modules_;
   std::optional<int> instances_, layers_of_chunk_, first_layers_, last_layers_, recomputed_;
   std::optional<std::int64_t> bucket_elements_;
   Imported result_;
@@ -636,7 +637,6 @@ void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {
   set(imported.moment_bytes, &runtime->moment_bytes);
   set(imported.live_parameters, &runtime->live_parameters);
   set(imported.host_activation_layers, &runtime->host_activation_layers);
-  set(imported.selective_modules, &runtime->selective_modules);
 }
 
 }  // namespace orrery::planner

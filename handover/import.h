@@ -21,7 +21,6 @@ struct ImportedRuntime {
   std::optional<bool> fused_elementwise, fused_gradient_accumulation, fused_loss;
   std::optional<double> moment_bytes, live_parameters;
   std::optional<int> host_activation_layers;
-  std::optional<std::string> selective_modules;
   bool operator==(const ImportedRuntime&) const = default;
 };
 void apply(const ImportedRuntime& imported, RuntimeProfile* runtime);

@@ -77,6 +77,7 @@ comparison::Comparison compare(const CompareRequest& request) {
   question.base.job = request.question.job;
   question.base.micro_batch = request.question.pins.micro_batch;
   question.base.recompute = request.question.pins.recompute;
+  question.base.recompute_modules = request.question.pins.recompute_modules.value_or(0);
   question.base.jobs = request.jobs;
   question.strategies = request.strategies.empty() ? comparison::default_strategies()
                                                    : comparison::parse_strategies(request.strategies);

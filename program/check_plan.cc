@@ -1,5 +1,6 @@
 // What makes a plan impossible, option by option. Every message names the option at fault and what would do.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -433,6 +434,26 @@ void check_world(const Plan& plan) {
   }
 }
 
+// As Megatron-Core has it: a layer without experts or without a dense MLP has nothing of theirs to run again,
+// but latent attention and grouped experts must be there to be named.
+void check_modules(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  if (choices.recompute_modules == 0) return;
+  const std::string names = fmt::format("{}", fmt::join(names_of(choices.recompute_modules), ","));
+  if (choices.recompute != Recompute::selective)
+    reject(fmt::format("modules {} with `recompute` {}", names, name_of(choices.recompute)),
+           "`recompute` selective:" + names);
+  if (!plan.job->workload.transformer && choices.recompute_modules != module_bit("core_attn"))
+    reject(fmt::format("`recompute` selective:{}: {} is no transformer", names, plan.job->workload.name),
+           "`recompute` none or full");
+  for (const auto& [module, what] : {std::pair("mla_up_proj", "latent attention"), {"moe_act", "experts"}}) {
+    const ModuleSet bit = choices.recompute_modules & module_bit(module);
+    if (bit != modules_of(plan.job->workload, bit))
+      reject(fmt::format("`recompute` selective:{}: {} has no {}", module, plan.job->workload.name, what),
+             "modules that the model has");
+  }
+}
+
 }  // namespace
 
 void check_plan(const Plan& plan) {
@@ -467,6 +488,7 @@ void check_plan(const Plan& plan) {
                        name_of(choices.recompute)),
            "`recompute` full:K");
   }
+  check_modules(plan);
   check_world(plan);
   check_batch(plan);
   check_context(plan);

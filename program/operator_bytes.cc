@@ -1,7 +1,6 @@
 // Bytes of outputs and of what the backward pass needs: Korthikanti et al., arXiv 2205.05198, section 4.
 #include <algorithm>
 #include <set>
-#include <string_view>
 
 #include "program/operator_shard.h"
 #include "program/operator_work.h"
@@ -174,79 +173,6 @@ double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile&
 
 namespace {
 
-bool names_module(const RuntimeProfile& runtime, std::string_view module) {
-  const std::string_view all = runtime.selective_modules.empty()
-                                   ? std::string_view("core_attn")
-                                   : std::string_view(runtime.selective_modules);
-  for (std::size_t at = 0; at < all.size();) {
-    const std::size_t end = std::min(all.find(',', at), all.size());
-    if (all.substr(at, end - at) == module) return true;
-    at = end + 1;
-  }
-  return false;
-}
-
-// Behind the layer's core (attention or scan) and its output's product, or in a layer without a core.
-bool of_mlp(const std::vector<Operator>& operators, int i) {
-  const Operator& op = operators[static_cast<std::size_t>(i)];
-  if (op.layer < 0 || op.kind == OperatorKind::norm || op.kind == OperatorKind::residual) return false;
-  for (int before = i; before >= 0 && operators[static_cast<std::size_t>(before)].layer == op.layer;
-       --before) {
-    const OperatorKind kind = operators[static_cast<std::size_t>(before)].kind;
-    if (kind != OperatorKind::attention && kind != OperatorKind::scan) continue;
-    return before != i && (op.inputs.empty() || op.inputs.front() != before);
-  }
-  // In front of the core, or in a layer that has none.
-  for (std::size_t behind = static_cast<std::size_t>(i) + 1;
-       behind < operators.size() && operators[behind].layer == op.layer; ++behind)
-    if (operators[behind].kind == OperatorKind::attention || operators[behind].kind == OperatorKind::scan)
-      return false;
-  return true;
-}
-
-bool routes(const std::vector<Operator>& operators, int i) {
-  const int layer = operators[static_cast<std::size_t>(i)].layer;
-  int begin = i;
-  while (begin > 0 && operators[static_cast<std::size_t>(begin) - 1].layer == layer) --begin;
-  for (std::size_t at = static_cast<std::size_t>(begin);
-       at < operators.size() && operators[at].layer == layer; ++at)
-    if (operators[at].kind == OperatorKind::router) return true;
-  return false;
-}
-
-// A product that reads a norm that reads a product: latent attention's way up.
-bool leads_out_of_latent(const std::vector<Operator>& operators, const Operator& op) {
-  if (op.kind != OperatorKind::linear || op.inputs.empty()) return false;
-  const Operator& norm = operators[static_cast<std::size_t>(op.inputs.front())];
-  return norm.kind == OperatorKind::norm && !norm.inputs.empty() &&
-         operators[static_cast<std::size_t>(norm.inputs.front())].kind == OperatorKind::linear;
-}
-
-}  // namespace
-
-bool brought_back(const std::vector<Operator>& operators, int i, const RuntimeProfile& runtime) {
-  const Operator& op = operators[static_cast<std::size_t>(i)];
-  if (op.layer < 0) return false;
-  switch (op.kind) {
-    case OperatorKind::attention:
-      return names_module(runtime, "core_attn");
-    case OperatorKind::norm:
-      return names_module(runtime, "layernorm");
-    case OperatorKind::activation:
-      if (names_module(runtime, op.experts > 0 ? "moe_act" : "mlp_act")) return true;
-      break;
-    case OperatorKind::linear:
-      if (names_module(runtime, "mla_up_proj") && leads_out_of_latent(operators, op)) return true;
-      break;
-    default:
-      break;
-  }
-  const bool dense = names_module(runtime, "mlp"), experts = names_module(runtime, "moe");
-  return (dense || experts) && of_mlp(operators, i) && (routes(operators, i) ? experts : dense);
-}
-
-namespace {
-
 // By who reads it; a 4-bit product keeps a copy.
 bool output_is_kept(const std::vector<Operator>& operators, int i, int end) {
   return std::any_of(operators.begin() + i + 1, operators.begin() + end, [&](const Operator& op) {
@@ -256,7 +182,7 @@ bool output_is_kept(const std::vector<Operator>& operators, int i, int end) {
 
 }  // namespace
 
-double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
+double saved_bytes(const std::vector<Operator>& operators, int begin, int end, ModuleSet modules,
                    const Shard& shard, const RuntimeProfile& runtime) {
   double total = 0;
   std::set<int> kept;  // operators whose output is kept already
@@ -265,9 +191,9 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
     if (!works_backward(op)) continue;
     if (of_transformers(op.kind)) {
       // What was brought back a moment ago was not kept; but for a core's output, which is what it hands on.
-      const bool again = selective && !op.inputs.empty() && op.inputs.front() >= begin &&
+      const bool again = !op.inputs.empty() && op.inputs.front() >= begin &&
                          operators[op.inputs.front()].kind != OperatorKind::attention &&
-                         brought_back(operators, op.inputs.front(), runtime);
+                         brought_back(operators, op.inputs.front(), modules);
       const bool core = op.kind == OperatorKind::attention;
       const double input = again ? 0 : kept_input_bytes(op, shard, runtime);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
@@ -279,7 +205,7 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
       // An attention core's queries, keys and values are what its inputs put out.
       if (!again || !core) total += kept_extra_bytes(op, shard, runtime);
       total += adapter_saved_bytes(op, shard);
-      if (!selective || !brought_back(operators, i, runtime)) total += core_bytes(op, shard, runtime);
+      if (!brought_back(operators, i, modules)) total += core_bytes(op, shard, runtime);
       // The gradient of a fused core reads what the core put out.
       if (core && shard.fused_attention && !output_is_kept(operators, i, end))
         total += output_bytes(op, shard);

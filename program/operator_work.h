@@ -101,12 +101,14 @@ bool is_rms_norm(const Operator& op);
 // backward needs it (transformer operators; general graphs: what is beyond the input).
 double output_bytes(const Operator& op, const Shard& shard);
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
-// Whether selective recomputation runs operator `i` again before its backward pass (RuntimeProfile's
-// selective_modules): what it puts out is then not kept for those behind it.
-bool brought_back(const std::vector<Operator>& operators, int i, const RuntimeProfile& runtime);
+// Whether selective recomputation of `modules` runs operator `i` again: what it puts out is then not kept for
+// those behind it (of the attention core: what it keeps for itself, scores, softmax and mask).
+bool brought_back(const std::vector<Operator>& operators, int i, ModuleSet modules);
+// Of `modules`, those that the model's layers have something of.
+ModuleSet modules_of(const Workload& workload, ModuleSet modules);
 // The same over operators [begin, end) with tensors that several operators keep counted once, and without
-// what selective recomputation brings back (the attention core's: scores, softmax and mask).
-double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
+// what selective recomputation of `modules` brings back.
+double saved_bytes(const std::vector<Operator>& operators, int begin, int end, ModuleSet modules,
                    const Shard& shard, const RuntimeProfile& runtime);
 
 // Of what is frozen (workloads/fine_tuning.h): bytes of a rank's part of a tensor as it is stored; of the

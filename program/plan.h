@@ -91,7 +91,8 @@ struct Choices {
   int interleave = 1;  // model chunks of a stage; 1 unless interleaved, 2 of dualpipe-v
   int zero = 0;  // ZeRO: dp * cp ranks shard (1) optimizer states, (2) gradients too, (3) parameters too
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;  // with full: the first so many layers of a stage; 0: all
+  int recompute_layers = 0;         // with full: the first so many layers of a stage; 0: all
+  ModuleSet recompute_modules = 0;  // with selective: what is run again; none: what the runtime says
   // Hybrid sharding: ranks over which ZeRO shards; 0: all of dp * cp. With ZeRO 0 the ranks in which an
   // all-reduce is summed first (hierarchical all-reduce).
   int shard_group = 0;
@@ -129,6 +130,8 @@ struct Choices {
   bool operator==(const Choices&) const = default;
 };
 
+// What selective recomputation runs again, as the plan or else the runtime says; nothing under another kind.
+ModuleSet modules_run_again(const Choices& choices, const RuntimeProfile& runtime);
 // A hash of `degrees`: for whoever keeps what it has found out by the choices that it depends on.
 std::uint64_t degrees_key(const Choices& choices);
 

@@ -29,6 +29,8 @@ void read_choices(const proto::Choices& message, Choices& choices) {
   choices.zero = message.zero();
   if (!message.recompute().empty()) choices.recompute = recompute_from_name(message.recompute());
   choices.recompute_layers = message.recompute_layers();
+  for (const std::string& name : message.recompute_modules())
+    choices.recompute_modules |= modules_from_names(name);
   choices.shard_group = message.shard_group();
   choices.stage_layers.assign(message.stage_layers().begin(), message.stage_layers().end());
   if (message.order_size() != 0) {
@@ -146,6 +148,7 @@ void to_proto(const Plan& plan, proto::Plan* message) {
   out->set_zero(choices.zero);
   out->set_recompute(std::string(name_of(choices.recompute)));
   out->set_recompute_layers(choices.recompute_layers);
+  for (const std::string& name : names_of(choices.recompute_modules)) out->add_recompute_modules(name);
   out->set_shard_group(choices.shard_group);
   for (const int layers : choices.stage_layers) out->add_stage_layers(layers);
   for (const Dimension dimension : choices.order) out->add_order(std::string(name_of(dimension)));

@@ -38,8 +38,7 @@ class Accepted {
   const std::string& modules(const char* field, const std::string& value) const {
     for (std::string_view rest = value; !rest.empty();) {
       const std::string_view name = rest.substr(0, rest.find(','));
-      if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) == kSelectiveModules.end())
-        fail(field, fmt::format("names '{}'", name), fmt::format("{}", fmt::join(kSelectiveModules, ", ")));
+      module(field, name);
       rest.remove_prefix(std::min(rest.size(), name.size() + 1));
     }
     return value;
@@ -77,6 +76,7 @@ class Accepted {
     for (const std::string& name : said.without())
       if (name != "sequence_parallel" && name != "selective")
         fail("abilities", "is without '" + name + "'", "sequence_parallel or selective");
+    for (const std::string& name : said.recompute_module()) module("abilities", name);
   }
 
   // At most so many names of fields that hold a number.
@@ -91,6 +91,10 @@ class Accepted {
   }
 
  private:
+  void module(const char* field, std::string_view name) const {
+    if (module_bit(name) == 0)
+      fail(field, fmt::format("names '{}'", name), fmt::format("{}", fmt::join(kSelectiveModules, ", ")));
+  }
   [[noreturn]] void fail(const char* field, const std::string& what, const std::string& expected) const {
     at_.fail(field, std::string(field) + " " + what, expected);
   }
@@ -124,7 +128,8 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
                                   {said.zero_in_pipeline().begin(), said.zero_in_pipeline().end()},
                                   {said.dimension().begin(), said.dimension().end()},
                                   said.shard_groups(),
-                                  {said.without().begin(), said.without().end()}};
+                                  {said.without().begin(), said.without().end()},
+                                  {said.recompute_module().begin(), said.recompute_module().end()}};
   }
   return profile;
 }
@@ -144,6 +149,7 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message) {
   said->mutable_dimension()->Assign(own.dimensions.begin(), own.dimensions.end());
   said->set_shard_groups(own.shard_groups);
   said->mutable_without()->Assign(own.without.begin(), own.without.end());
+  said->mutable_recompute_module()->Assign(own.recompute_modules.begin(), own.recompute_modules.end());
 }
 
 std::vector<std::string> catalog_runtimes() {

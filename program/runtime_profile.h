@@ -22,7 +22,7 @@ class FieldCheck;
 // follow from them. Columns: type, name, the value in a profile that C++ makes from nothing, and what a file
 // may say; what a file leaves out is false, 0 or empty there, whatever C++ begins with.
 // - any: whatever the type holds. named: not empty.
-// - modules: what selective recomputation can bring back, by commas.
+// - modules: of kSelectiveModules, by commas.
 // - at_least_zero: a finite number >= 0. fraction: 0 to 1. count: 0 and up. zero_stage: 0 to 3.
 // - factor: on what the device's or the fabric's model says, up to 2; 0 stands for 1. An "efficiency" above 1
 //   says that this framework's kernels are faster than those that the model was fitted to.
@@ -115,6 +115,8 @@ struct Abilities {
   std::vector<std::string> dimensions;
   bool shard_groups = false;
   std::vector<std::string> without;  // "sequence_parallel", "selective": what others have without saying
+  std::vector<std::string>
+      recompute_modules;  // that selective recomputation can be told; none: it has its own
   bool operator==(const Abilities&) const = default;
 };
 
@@ -126,9 +128,19 @@ struct RuntimeProfile {
   std::optional<Abilities> abilities;  // nothing: whatever can be planned
 };
 
-// What selective recomputation can bring back (program/operator_work.h, brought_back).
+// What selective recomputation can run again (program/operator_work.h, brought_back).
 constexpr std::array<std::string_view, 7> kSelectiveModules = {
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp_act", "mlp", "moe"};
+// Some of them: a bit for each, in that order.
+using ModuleSet = std::uint8_t;
+constexpr ModuleSet module_bit(std::string_view name) {  // 0 where it is none
+  for (std::size_t i = 0; i < kSelectiveModules.size(); ++i)
+    if (kSelectiveModules[i] == name) return static_cast<ModuleSet>(1U << i);
+  return 0;
+}
+std::vector<std::string> names_of(ModuleSet modules);
+// Of names by commas or plus signs; throws UserError on an unknown one, listing the known ones.
+ModuleSet modules_from_names(std::string_view names);
 
 // More scalars would fit any table.
 constexpr std::size_t kMostFitted = 8;

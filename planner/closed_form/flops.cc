@@ -20,6 +20,7 @@ double hardware_flops(const Plan& plan) {
   const Job& job = *plan.job;
   const Choices& c = plan.choices;
   double again = 0;  // forward FLOPs of one sample that are computed twice
+  const ModuleSet modules = modules_run_again(c, job.runtime);
   if (c.recompute != Recompute::none) {
     Shard sample;
     sample.samples = 1;
@@ -43,8 +44,7 @@ double hardware_flops(const Plan& plan) {
           const bool full =
               c.recompute == Recompute::full &&
               (c.recompute_layers == 0 || before + op.layer - layers.begin < c.recompute_layers);
-          const bool selected =
-              c.recompute == Recompute::selective && brought_back(job.workload.operators, i, job.runtime);
+          const bool selected = brought_back(job.workload.operators, i, modules);
           if (!works_backward(op)) continue;
           if (full || selected) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
         }

@@ -142,15 +142,17 @@ MemoryTables::MemoryTables(std::shared_ptr<const Job> job)
            std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; });
 }
 
-MemoryTables::PartBytes MemoryTables::part_bytes(int part, const Shard& shard) const {
+MemoryTables::PartBytes MemoryTables::part_bytes(int part, const Shard& shard, const Choices& choices) const {
   const std::vector<Operator>& operators = job_->workload.operators;
   const int begin = parts_.begin[part];
   const int end = parts_.begin[part + 1];
   PartBytes bytes;
-  bytes.saved = saved_bytes(operators, begin, end, false, shard, job_->runtime);
-  bytes.saved_selective = job_->runtime.selective_keeps_products
-                              ? bytes_kept_by_products(operators, begin, end, shard)
-                              : saved_bytes(operators, begin, end, true, shard, job_->runtime);
+  bytes.saved = saved_bytes(operators, begin, end, 0, shard, job_->runtime);
+  bytes.saved_selective = bytes.saved;
+  if (const ModuleSet modules = modules_run_again(choices, job_->runtime); modules != 0)
+    bytes.saved_selective = job_->runtime.selective_keeps_products && choices.recompute_modules == 0
+                                ? bytes_kept_by_products(operators, begin, end, shard)
+                                : saved_bytes(operators, begin, end, modules, shard, job_->runtime);
   // A gradient of low precision that is added to the accumulated one by a kernel of its own.
   const RuntimeProfile& runtime = job_->runtime;
   const double element = bytes_of(storage_type(shard.precision));
@@ -218,7 +220,9 @@ MemoryTables::PartBytes MemoryTables::part_bytes(int part, const Shard& shard) c
 
 const MemoryTables::Table& MemoryTables::table(const Plan& plan) {
   const Choices& c = plan.choices;
-  const TableKey key = {{c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel}, degrees_key(c)};
+  const TableKey key = {{c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel,
+                         modules_run_again(c, job_->runtime), c.recompute_modules},
+                        degrees_key(c)};
   if (last_ != nullptr && key == last_key_) return *last_;
   const auto [entry, fresh] = tables_.try_emplace(key);
   last_key_ = key;
@@ -228,7 +232,7 @@ const MemoryTables::Table& MemoryTables::table(const Plan& plan) {
     Table& table = entry->second;
     for (int part = 0; part < parts_.count(); ++part) {
       const int twin = parts_.twin[part];
-      table.push_back(twin < part ? table[twin] : part_bytes(part, shard));
+      table.push_back(twin < part ? table[twin] : part_bytes(part, shard, c));
     }
   }
   return entry->second;
@@ -353,7 +357,8 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
   const Choices& of = last_sums_.of;
   if (last_sums_.table == &parts && of.pp == c.pp && of.interleave == c.interleave &&
       of.recompute == c.recompute && of.recompute_layers == c.recompute_layers &&
-      of.stage_layers == c.stage_layers && ends_meet(of) == ends_meet(c))
+      of.recompute_modules == c.recompute_modules && of.stage_layers == c.stage_layers &&
+      ends_meet(of) == ends_meet(c))
     return last_sums_.stages;
   last_sums_.table = &parts;
   last_sums_.of = c;

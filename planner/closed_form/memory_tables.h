@@ -69,7 +69,7 @@ class MemoryTables {
   };
 
   const Table& table(const Plan& plan);
-  PartBytes part_bytes(int part, const Shard& shard) const;
+  PartBytes part_bytes(int part, const Shard& shard, const Choices& choices) const;
   Activations activations_of(const Plan& plan, int begin, int end, const Table& parts,
                              int* layer_of_stage) const;
   double placeholders(int begin, int end, const Table& parts) const;
@@ -88,8 +88,9 @@ class MemoryTables {
   // By stage, of a layout: tp, pp, dp, cp, order.
   std::map<std::tuple<int, int, int, int, std::array<Dimension, 5>>, std::vector<const DeviceProfile*>>
       smallest_;
-  // tp, cp, ep, etp, micro-batch, sequence parallel; degrees_key().
-  using TableKey = std::pair<std::array<int, 6>, std::uint64_t>;
+  // tp, cp, ep, etp, micro-batch, sequence parallel, what is run again and whether the plan says so;
+  // degrees_key().
+  using TableKey = std::pair<std::array<int, 8>, std::uint64_t>;
   TableKey last_key_;
   const Table* last_ = nullptr;
   std::map<TableKey, Table> tables_;

@@ -1,6 +1,7 @@
 #include "planner/evaluation/evaluation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -107,6 +108,7 @@ std::string describe(const Plan& plan) {
                         c.recompute_layers == 1 ? "" : "s");
   else if (c.recompute != Recompute::none)
     text += fmt::format(", {} recomputation", name_of(c.recompute));
+  if (c.recompute_modules != 0) text += fmt::format(" of {}", fmt::join(names_of(c.recompute_modules), ", "));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
   if (c.zero > 0 && c.hybrid()) text += fmt::format(" in groups of {}", c.shard_group);
   if (c.zero == 0 && c.hybrid())

@@ -25,7 +25,8 @@ double likeness(const Choices& a, const Choices& b) {
   return 2.0 * (a.tp == b.tp) + 2.0 * (a.pp == b.pp) + 2.0 * (a.cp == b.cp) + 2.0 * (a.ep == b.ep) +
          2.0 * (a.schedule == b.schedule) + 1.0 * (a.interleave == b.interleave) +
          1.0 * (a.micro_batch == b.micro_batch) + 2.0 * ((a.zero == 3) == (b.zero == 3)) +
-         0.5 * (a.zero == b.zero) + 0.5 * (a.recompute == b.recompute) +
+         0.5 * (a.zero == b.zero) +
+         0.5 * (a.recompute == b.recompute && a.recompute_modules == b.recompute_modules) +
          0.5 * (a.shard_group == b.shard_group) + 1.0 * (a.sequence_parallel == b.sequence_parallel) +
          1.0 * (a.overlap_experts == b.overlap_experts) + 0.5 * (a.order == b.order) +
          0.25 * (a.stage_layers == b.stage_layers);
@@ -45,8 +46,8 @@ bool same_choice(const Choices& a, const Choices& b) {
   if ((a.recompute == Recompute::selective) != (b.recompute == Recompute::selective)) return false;
   const auto choice = [](const Choices& c) {
     return std::tie(c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.degrees, c.micro_batch, c.schedule, c.interleave,
-                    c.zero, c.shard_group, c.sequence_parallel, c.overlap_experts, c.grad_compression, c.sync,
-                    c.servers, c.replica_batches);
+                    c.recompute_modules, c.zero, c.shard_group, c.sequence_parallel, c.overlap_experts,
+                    c.grad_compression, c.sync, c.servers, c.replica_batches);
   };
   return choice(a) == choice(b);
 }

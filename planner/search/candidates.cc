@@ -97,6 +97,7 @@ class Gathering {
     for (int r = 0; r < static_cast<int>(family.recomputes->size()); ++r) {
       choices_.recompute = (*family.recomputes)[r].kind;
       choices_.recompute_layers = (*family.recomputes)[r].layers;
+      choices_.recompute_modules = (*family.recomputes)[r].modules;
       const bool timed = objective_ != Objective::memory;
       const double layout_bound = timed ? layout_value(choices_) : 0;
       if (layout_bound > threshold()) {

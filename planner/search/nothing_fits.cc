@@ -75,6 +75,7 @@ bool fits(const JobPtr& job, const Pins& pins) {
 void unpin_recomputation(Pins& pins) {
   pins.recompute.reset();
   pins.recompute_layers.reset();
+  pins.recompute_modules.reset();
 }
 
 void unpin_schedule(Pins& pins) {

@@ -36,6 +36,12 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     return fmt::format("{} has no sequence parallelism", runtime.name);
   if (c.recompute == Recompute::selective && has(can.without, "selective"))
     return fmt::format("{} has no selective recomputation", runtime.name);
+  Choices own;
+  own.recompute = Recompute::selective;
+  for (const std::string& module : names_of(c.recompute_modules))
+    if (!has(can.recompute_modules, module) &&
+        (c.recompute_modules != modules_run_again(own, runtime) || runtime.selective_keeps_products))
+      return fmt::format("{} cannot be told to run {} again", runtime.name, module);
   return {};
 }
 
@@ -52,7 +58,11 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
   if (pins.shard_group) can.shard_groups = true;
   if (pins.sequence_parallel.value_or(false)) std::erase(can.without, "sequence_parallel");
-  if (pins.recompute == Recompute::selective) std::erase(can.without, "selective");
+  if (pins.recompute == Recompute::selective) {
+    std::erase(can.without, "selective");
+    for (const std::string& module : names_of(pins.recompute_modules.value_or(0)))
+      add(can.recompute_modules, module);
+  }
   if (const int zero = pins.zero.value_or(0); zero > 0) {
     if (pins.pp.value_or(1) > 1 || !has(can.zero, zero)) add(can.zero_in_pipeline, zero);
     if (pins.pp.value_or(1) == 1) add(can.zero, zero);

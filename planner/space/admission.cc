@@ -20,7 +20,9 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
 
 bool Admission::supported(const Choices& c) {
   std::uint32_t forms = 0;
-  const auto add = [&](int value, int bits) { forms = forms << bits | static_cast<std::uint32_t>(value); };
+  const auto add = [&](int value, std::size_t bits) {
+    forms = forms << bits | static_cast<std::uint32_t>(value);
+  };
   add(c.shard_group > 0, 1);
   add(c.tp > 1, 1);
   add(c.pp > 1, 1);
@@ -29,6 +31,7 @@ bool Admission::supported(const Choices& c) {
   add(static_cast<int>(c.schedule), 3);
   add(static_cast<int>(c.recompute), 2);
   add(c.recompute_layers > 0, 1);
+  add(c.recompute_modules, kSelectiveModules.size());
   add(c.zero, 2);
   add(c.overlap_experts, 1);
   add(c.sequence_parallel, 1);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/space/recompute_choice.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -32,6 +34,7 @@ Choices Family::plan(const Recomputed& recomputed, const Sharding& sharding, boo
   Choices choices = core;
   choices.recompute = recomputed.kind;
   choices.recompute_layers = recomputed.layers;
+  choices.recompute_modules = recomputed.modules;
   choices.zero = sharding.zero;
   choices.shard_group = sharding.group;
   choices.overlap_grad_reduce = overlap;
@@ -46,8 +49,7 @@ FamilyLists::FamilyLists(std::shared_ptr<const Job> job, const Pins& pins, const
       cuts_(cuts),
       admission_(admission),
       gradients_(job_, parts, geometries),
-      has_attention_(std::any_of(job_->workload.operators.begin(), job_->workload.operators.end(),
-                                 [](const Operator& op) { return op.kind == OperatorKind::attention; })),
+      module_sets_(searched_modules(*job_)),
       no_buckets_(std::make_shared<const std::vector<BucketSize>>(
           1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
 
@@ -90,22 +92,24 @@ FamilyLists::List<Recomputed> FamilyLists::recomputes(const Choices& choices) {
                                  static_cast<int>(choices.schedule) * 2 + (choices.overlap_experts ? 1 : 0)}];
   if (list != nullptr) return list;
   std::vector<Recomputed> found;
-  for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-    if (pins_.recompute ? *pins_.recompute != kind : kind == Recompute::selective && !has_attention_)
-      continue;
-    // Megatron-Core refuses it: a forward that runs again sends its tokens again.
-    if (kind == Recompute::full && choices.overlap_experts && !pins_.recompute) continue;
+  const auto add = [&](const Recomputed& recomputed) {
     Choices one = choices;
-    one.recompute = kind;
-    if (!admission_.supported(one)) continue;
-    if (kind == Recompute::full) {
-      if (pins_.recompute_layers) {
-        found.push_back({kind, *pins_.recompute_layers});
-        continue;
-      }
-      for (int k = 1; k < most; ++k) found.push_back({kind, k});
-    }
-    found.push_back({kind, 0});
+    one.recompute = recomputed.kind;
+    one.recompute_modules = recomputed.modules;
+    if (admission_.supported(one)) found.push_back(recomputed);
+  };
+  const auto wanted = [&](Recompute kind) { return pins_.recompute.value_or(kind) == kind; };
+  // Megatron-Core refuses what runs experts' traffic again beside that of another micro-batch.
+  const bool resends = !choices.overlap_experts || pins_.recompute;
+  if (wanted(Recompute::none)) add({Recompute::none});
+  if (pins_.recompute == Recompute::selective)
+    add({Recompute::selective, 0, pins_.recompute_modules.value_or(0)});
+  else if (!pins_.recompute)
+    for (const ModuleSet modules : module_sets_)
+      if (resends || (modules & module_bit("moe")) == 0) add({Recompute::selective, 0, modules});
+  if (wanted(Recompute::full) && resends) {
+    for (int k = 1; k < most && !pins_.recompute_layers; ++k) add({Recompute::full, k});
+    add({Recompute::full, pins_.recompute_layers.value_or(0)});
   }
   return list = std::make_shared<const std::vector<Recomputed>>(std::move(found));
 }

@@ -19,7 +19,8 @@ namespace orrery::planner {
 
 struct Recomputed {
   Recompute kind = Recompute::none;
-  int layers = 0;  // of a stage; 0: all
+  int layers = 0;         // with full: of a stage; 0: all
+  ModuleSet modules = 0;  // with selective: none: the runtime's
 };
 struct Sharding {
   int zero = 0;
@@ -36,7 +37,8 @@ struct BucketSize {
 struct Family {
   Choices core;  // with the first of each list
   // Shared with the families that have the same.
-  std::shared_ptr<const std::vector<Recomputed>> recomputes;  // none, selective, full for 1, 2, … layers, all
+  std::shared_ptr<const std::vector<Recomputed>>
+      recomputes;  // by what they compute: none, selective, full for 1, 2, … layers, all
   std::shared_ptr<const std::vector<Sharding>> shardings;
   std::shared_ptr<const std::vector<bool>> overlaps;
   std::shared_ptr<const std::vector<BucketSize>> buckets;
@@ -76,7 +78,7 @@ class FamilyLists {
   Cuts& cuts_;
   Admission& admission_;
   Gradients gradients_;
-  bool has_attention_ = false;  // which is what selective recomputation runs again
+  std::vector<ModuleSet> module_sets_;  // that selective recomputation is searched with
   List<BucketSize> no_buckets_;
   std::map<bool, List<bool>> overlap_lists_;
   std::map<std::array<int, 5>, List<Recomputed>> recompute_lists_;

@@ -1,6 +1,7 @@
 #include "planner/space/pin_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <utility>
@@ -126,37 +127,53 @@ PinOption interleave() {
 }
 
 bool read_recompute(Pins& pins, const std::string& text) {
-  constexpr std::string_view kSome = "full:";
+  constexpr std::string_view kSome = "full:", kOf = "selective:";
+  int layers = 0;
+  ModuleSet modules = 0;
   if (text.starts_with(kSome)) {
-    const auto layers = read_count(text.substr(kSome.size()), {});
-    if (!layers) return false;
+    const auto count = read_count(text.substr(kSome.size()), {});
+    if (!count) return false;
+    layers = static_cast<int>(*count);
     pins.recompute = Recompute::full;
-    pins.recompute_layers = static_cast<int>(*layers);
+  } else if (text.starts_with(kOf)) {
+    modules = modules_from_names(lower_case(text.substr(kOf.size())));
+    pins.recompute = Recompute::selective;
   } else {
     pins.recompute = recompute_from_name(lower_case(text));
-    pins.recompute_layers = 0;
   }
+  pins.recompute_layers = layers;
+  pins.recompute_modules = modules;
   return true;
 }
 
 PinOption recompute() {
   PinOption pin = name(
-      dimension("recompute", "none|selective|full|full:K",
-                "activations recomputed in the backward pass; full:K: in the first K layers of each stage"),
+      dimension("recompute", "none|selective|selective:M,M,...|full|full:K",
+                "activations recomputed in the backward pass; selective: of modules M (" +
+                    fmt::format("{}", fmt::join(kSelectiveModules, " ")) +
+                    "), else of those that the runtime has; full:K: in the first K layers of each stage"),
       &Pins::recompute, &Choices::recompute, recompute_from_name);
-  pin.option.range = "none, selective, full or full:K with a number of layers from 1";
+  pin.option.range =
+      "none, selective, selective: and modules by commas or plus signs, full, or full:K with a number of "
+      "layers from 1";
   pin.read = read_recompute;
   pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
     if (own.recompute) return;
     merged.recompute = other.recompute;
     merged.recompute_layers = other.recompute_layers;
+    merged.recompute_modules = other.recompute_modules;
   };
   pin.hold = [](Pins& pins, const Plan& plan) {
     pins.recompute = plan.choices.recompute;
     pins.recompute_layers = plan.choices.recompute_layers;
+    pins.recompute_modules = plan.choices.recompute_modules;
   };
   pin.fields.push_back(field("recompute_layers", &Choices::recompute_layers));
   pin.fields.back().what = "with full recomputation: the first layers of a stage that are; 0: all";
+  pin.fields.push_back(
+      {"recompute_modules",
+       [](const Plan& plan) { return FieldValue(names_of(plan.choices.recompute_modules)); },
+       "with selective recomputation: what is run again; empty: what the runtime runs again"});
   return pin;
 }
 

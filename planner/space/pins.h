@@ -14,6 +14,7 @@ struct Pins {
       servers, staleness;
   std::optional<Schedule> schedule;
   std::optional<Recompute> recompute;
+  std::optional<ModuleSet> recompute_modules;  // with selective; none: what the runtime runs again
   std::optional<std::vector<int>> stage_layers;
   std::optional<std::array<Dimension, 5>> order;
   std::optional<bool> sequence_parallel, overlap_experts, overlap_grad_reduce;

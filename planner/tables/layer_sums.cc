@@ -16,7 +16,9 @@ std::uint64_t frame_key(const Choices& c, Recompute recompute, const DeviceKindA
   std::uint64_t key =
       planner::mixed(1, static_cast<std::uint64_t>(c.tp) << 32 | static_cast<std::uint32_t>(c.cp));
   key = planner::mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
+  const ModuleSet modules = recompute == Recompute::selective ? c.recompute_modules : ModuleSet{0};
   key = planner::mixed(key, static_cast<std::uint64_t>(c.micro_batch) << 32 |
+                                static_cast<std::uint64_t>(modules) << 16 |
                                 static_cast<std::uint64_t>(recompute) << 8 | (c.overlap_experts ? 2 : 0) |
                                 (c.sequence_parallel ? 1 : 0));
   key = mixed(planner::mixed(key, degrees_key(c)), c.capacity_factor);

@@ -42,7 +42,7 @@ std::array<std::uint64_t, kChoiceDimensions> chosen(const Choices& c) {
       both(c.ep, c.overlap_experts),
       static_cast<std::uint64_t>(c.micro_batch),
       both(static_cast<int>(c.schedule), c.interleave),
-      static_cast<std::uint64_t>(c.recompute == Recompute::selective),
+      c.recompute == Recompute::selective ? 1ULL + c.recompute_modules : 0ULL,
       both(both(c.zero, c.shard_group),
            both(static_cast<int>(c.sync), static_cast<int>(c.grad_compression)))};
   for (std::size_t d = 0; d + 1 < kChoiceDimensions; ++d)

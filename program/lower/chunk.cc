@@ -296,6 +296,7 @@ bool any_works_backward(const Lowering& lowering, int begin, int end) {
 
 void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, ComputeKind kind) {
   int end_of_layer = chunk.operators.end;  // of the layer that is being run through, from its end
+  std::vector<RunAgain> again;             // of that layer
   for (int i = chunk.operators.end - 1; i >= chunk.operators.begin; --i) {
     const int layer = lowering.op(i).layer;
     const bool enters_layer = i == chunk.operators.end - 1 || lowering.op(i + 1).layer != layer;
@@ -309,6 +310,7 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
         build_forward(lowering, pass, {begin, end_of_layer}, ComputeKind::recompute);
         pass.cut();
       }
+      again = runs_again(lowering, {begin, end_of_layer});
     }
     // Before the first operator that is trained nothing goes back. (Pipelines send a gradient to a stage that
     // has no use for it, as Megatron's schedules do; it is the first operator's.)
@@ -318,9 +320,10 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
       pass.compute(i, kind);
       continue;
     }
-    if (recomputes_operator(lowering, i)) {
+    for (const RunAgain& run : again) {
+      if (run.due != i) continue;
       pass.cut();
-      run_operator(lowering, pass, i, ComputeKind::recompute);
+      build_forward(lowering, pass, run.operators, ComputeKind::recompute);
       pass.cut();
     }
     if (run_by_form(lowering, pass, i, kind, &LoweringForm::backward_and_around)) continue;

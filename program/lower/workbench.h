@@ -150,7 +150,13 @@ bool splits_columns(const Operator& op);
 
 // recompute.cc
 bool recomputes_layer(const Lowering& lowering, int chunk, int layer);
-bool recomputes_operator(const Lowering& lowering, int op);  // selective
+// Selective: of a layer's operators, neighbours that are run again together, and the operator before whose
+// backward pass they are: the last that needs what they put out.
+struct RunAgain {
+  LayerRange operators;
+  int due = 0;
+};
+std::vector<RunAgain> runs_again(const Lowering& lowering, LayerRange layer);
 
 // data.cc
 // Over the data group or what stands for it, in place; of the tensor's micro-batch.

@@ -15,7 +15,7 @@ NUMBER, TEXT, FLAG, COUNT = "number", "text", "flag", "count"
 PLAN_FIELDS = {
     "tp": COUNT, "pp": COUNT, "dp": COUNT, "cp": COUNT, "ep": COUNT, "micro_batch": COUNT, "micro_batches": COUNT,
     "schedule": TEXT, "interleave": COUNT, "zero": COUNT, "shard_group": COUNT, "recompute": TEXT,
-    "recompute_layers": COUNT, "stage_layers": list, "order": list, "sequence_parallel": FLAG,
+    "recompute_layers": COUNT, "recompute_modules": list, "stage_layers": list, "order": list, "sequence_parallel": FLAG,
     "overlap_experts": FLAG, "overlap_grad_reduce": FLAG, "bucket_bytes": NUMBER, "grad_compression": TEXT, "sync": TEXT, "servers": COUNT,
     "staleness": COUNT, "capacity_factor": NUMBER, "step_time_s": NUMBER, "samples_per_s": NUMBER,
     "tokens_per_s": NUMBER, "model_flops": NUMBER, "model_tflops_per_gpu": NUMBER, "mfu": NUMBER, "hfu": NUMBER,

@@ -67,6 +67,31 @@ class Plan(OrreryCase):
         self.assertTrue(plan["sequence_parallel"])
         self.assertGreater(plan["breakdown_s"]["recompute"], 0)
 
+    def test_chosen_modules_are_run_again_in_every_verb(self):
+        pins = ("--tp", "2", "--pp", "1", "--cp", "1", "--micro-batch", "2", "--zero", "1", "--overlap-grad-reduce", "on")
+        job = ("gpt2", "dgx-a100", "--gpus", "4", "--global-batch", "16", "--seq-len", "256", *pins)
+        modules = ["core_attn", "layernorm", "mlp"]
+        plain = self.json("plan", *job, "--recompute", "selective")["plans"][0]
+        self.assertEqual((plain["recompute"], plain["recompute_modules"]), ("selective", []))
+        text = self.done("plan", *job, "--recompute", "selective:mlp,core_attn,layernorm", "--out", "modules.textproto")
+        self.assertIn("selective recomputation of core_attn, layernorm, mlp", " ".join(text.split()))
+        chosen = self.json("plan", *job, "--recompute", "selective:mlp+core_attn,layernorm")["plans"][0]
+        again = self.json("simulate", "modules.textproto")
+        for plan in (chosen, again):
+            self.check_plan(plan)
+            self.assertEqual((plan["recompute"], plan["recompute_modules"]), ("selective", modules))
+            self.assertEqual(plan["step_time_s"], chosen["step_time_s"])
+        self.assertLess(chosen["memory_bytes"]["activations"], plain["memory_bytes"]["activations"])
+        self.assertGreater(chosen["breakdown_s"]["recompute"], plain["breakdown_s"]["recompute"])
+        points = self.json("whatif", *job, "--vary", "recompute=none,selective:core_attn+layernorm+mlp")["points"]
+        self.assertEqual(len(points), 2)
+        self.assertLess(points[0]["step_time_s"], points[1]["step_time_s"])
+        files = self.json("export", "modules.textproto", "--to", "megatron")
+        self.assertIn("--recompute-granularity selective --recompute-modules core_attn layernorm mlp",
+                      " ".join("".join(file["content"] for file in files["files"]).replace("\\\n", " ").split()))
+        self.refused("plan", *job, "--recompute", "selective:mlp,atention", says=("'atention'", "core_attn", "mla_up_proj", "moe"))
+        self.refused("plan", *job, "--recompute", "selective:moe_act", says="gpt2 has no experts")
+
     def test_tops_at_what_is_asked(self):
         self.assertEqual(len(self.json("plan", *small_gpt2(), "--top", "3")["plans"]), 3)
 

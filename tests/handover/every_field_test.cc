@@ -126,6 +126,7 @@ const Places& of_choices() {
       {"zero", "zero: 3"},
       {"recompute", "recompute: 'full'"},
       {"recompute_layers", "recompute: 'full' recompute_layers: 3"},
+      {"recompute_modules", "recompute: 'selective' recompute_modules: ['layernorm', 'mlp']"},
       {"shard_group", "zero: 1 shard_group: 4"},
       {"stage_layers", "stage_layers: [17, 15]"},
       {"order", "order: ['tp', 'cp', 'ep', 'pp', 'dp']"},

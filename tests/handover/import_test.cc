@@ -75,7 +75,9 @@ TEST_CASE("what a file says of its software is set over the runtime profile, and
   CHECK_FALSE(runtime.fused_gradient_accumulation);
   CHECK(runtime.overlap_tensor);
   CHECK(runtime.moment_bytes == 1.5);
-  CHECK(runtime.selective_modules == "layernorm,mlp");
+  CHECK(runtime.selective_modules.empty());
+  CHECK(read.pins.recompute == Recompute::selective);
+  CHECK(read.pins.recompute_modules == modules_from_names("layernorm,mlp"));
   CHECK(runtime.host_activation_layers == 4);
   CHECK(runtime.matmul_efficiency == before.matmul_efficiency);
   CHECK(read.ignored ==
@@ -98,11 +100,11 @@ TEST_CASE("settings without what they say something of are listed") {
     INFO(flags);
     REQUIRE(read.ignored.size() == 1);
     CHECK(read.ignored.front().starts_with(name));
-    CHECK_FALSE(read.runtime.selective_modules);
+    CHECK(read.pins.recompute_modules.value_or(0) == 0);
     CHECK_FALSE(read.runtime.moment_bytes);
   }
   CHECK(import_megatron("--recompute-modules=mlp --recompute-granularity selective", 12)
-            .runtime.selective_modules == "mlp");
+            .pins.recompute_modules == module_bit("mlp"));
 }
 
 TEST_CASE("what DeepSpeed's caller fills in is said to be") {

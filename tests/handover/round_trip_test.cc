@@ -59,6 +59,7 @@ void check_same(const Plan& plan, const Imported& read, bool buckets = true) {
   CHECK(p.zero == c.zero);
   CHECK(p.recompute == c.recompute);
   CHECK(p.recompute_layers.value_or(0) == c.recompute_layers);
+  CHECK(p.recompute_modules.value_or(0) == c.recompute_modules);
   CHECK(p.shard_group.value_or(c.dp * c.cp) == (c.shard_group > 0 ? c.shard_group : c.dp * c.cp));
   if (p.stage_layers) CHECK(*p.stage_layers == layers_by_virtual_stage(plan));
   if (!c.stage_layers.empty()) CHECK(p.stage_layers.has_value());
@@ -80,6 +81,11 @@ const std::vector<Variant>& of_megatron() {
        [](Choices& c) {
          c.tp = 2, c.pp = 4, c.sequence_parallel = true, c.recompute = Recompute::full,
          c.recompute_layers = 3;
+       }},
+      {"chosen modules", 16,
+       [](Choices& c) {
+         c.recompute = Recompute::selective,
+         c.recompute_modules = modules_from_names("core_attn,layernorm,mlp");
        }},
       {"uneven stages", 32,
        [](Choices& c) {
@@ -201,6 +207,7 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
       c.overlap_grad_reduce = true;  // always there
       c.bucket_bytes = 0;
       c.recompute_layers = 0;
+      c.recompute_modules = 0;
       if (c.zero == 1) c.zero = c.pp > 1 ? 2 : 3;
       if (c.zero == 0) c.cp = 1;
     };

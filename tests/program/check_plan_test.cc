@@ -149,6 +149,13 @@ TEST_CASE("every impossible choice is refused by its option") {
   refused([](Choices& c) { c.ep = 2; }, "`ep` 2");
   refused([](Choices& c) { c.cp = 3; }, "`cp` 3");
   refused([](Choices& c) { c.recompute_layers = 2; }, "`recompute` none");
+  refused([](Choices& c) { c.recompute_modules = module_bit("mlp"); }, "modules mlp with `recompute` none");
+  refused(
+      [](Choices& c) {
+        c.recompute = Recompute::selective;
+        c.recompute_modules = module_bit("mla_up_proj") | module_bit("mlp");
+      },
+      "has no latent attention");
   refused([](Choices& c) { c.servers = 1; }, "`servers` 1");
   refused([](Choices& c) { c.staleness = 1; }, "`staleness` 1");
   refused([](Choices& c) { c.order[0] = Dimension::pp; }, "`order`");

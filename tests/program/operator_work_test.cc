@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "program/operator_shard.h"
 #include "tests/support/gpt_layer.h"
@@ -45,7 +46,7 @@ RuntimeProfile megatron() {
 
 // Operators 1 to 11 of `model()` are its one layer.
 double layer_bytes(const Shard& s, bool selective) {
-  return saved_bytes(model(), 1, 11, selective, s, megatron());
+  return saved_bytes(model(), 1, 11, selective ? module_bit("core_attn") : ModuleSet{0}, s, megatron());
 }
 
 // Two of eight experts, 100 wide each; elements moved for each that comes out.
@@ -78,11 +79,8 @@ TEST_CASE("selective recomputation of named modules forgets what they put out") 
   const double sbh = kS * kB * kH;
   const double whole = layer_bytes(shard(1, false), false);
   const auto kept = [&](const char* modules) {
-    RuntimeProfile runtime = megatron();
-    runtime.selective_modules = modules;
-    return saved_bytes(model(), 1, 11, true, shard(1, false), runtime);
+    return saved_bytes(model(), 1, 11, modules_from_names(modules), shard(1, false), megatron());
   };
-  CHECK(kept("") == layer_bytes(shard(1, false), true));
   CHECK(kept("core_attn") == layer_bytes(shard(1, false), true));
   CHECK(kept("layernorm") == Approx(whole - 4 * sbh));  // inputs of qkv and of the MLP
   CHECK(kept("mlp_act") == Approx(whole - 8 * sbh));    // input of the MLP's second product
@@ -93,7 +91,7 @@ TEST_CASE("selective recomputation of named modules forgets what they put out") 
 
 TEST_CASE("selective recomputation of latent attention and of experts") {
   const Workload deepseek = load_workload("deepseek-v3");
-  RuntimeProfile runtime = catalog_runtime("megatron-core");
+  const RuntimeProfile runtime = catalog_runtime("megatron-core");
   int begin = 0, end = 0;  // a layer with experts
   for (int i = 0; i < static_cast<int>(deepseek.operators.size()); ++i) {
     if (deepseek.operators[i].layer == 5 && begin == 0) begin = i;
@@ -104,17 +102,45 @@ TEST_CASE("selective recomputation of latent attention and of experts") {
   s.fused_attention = true;
   const double tokens = s.rows;
   const auto kept = [&](const char* modules) {
-    runtime.selective_modules = modules;
-    return saved_bytes(deepseek.operators, begin, end, true, s, runtime);
+    return saved_bytes(deepseek.operators, begin, end, modules_from_names(modules), s, runtime);
   };
-  runtime.selective_modules = "";
-  const double whole = saved_bytes(deepseek.operators, begin, end, false, s, runtime);
+  const double whole = saved_bytes(deepseek.operators, begin, end, 0, s, runtime);
   // Queries and keys of 192 and values of 128 in each of 128 heads; the input of the second product of eight
   // experts, 2048 wide.
   CHECK(kept("mla_up_proj") == Approx(whole - tokens * 2 * 128 * (192 + 192 + 128)));
   CHECK(kept("moe_act") == Approx(whole - tokens * 2 * 8 * 2048));
   CHECK(kept("mlp") == Approx(whole));  // none of its MLPs is dense
   CHECK(kept("moe") < kept("moe_act"));
+}
+
+TEST_CASE("the plan says what selective recomputation runs again, or else the runtime") {
+  RuntimeProfile runtime = megatron();
+  Choices choices;
+  CHECK(modules_run_again(choices, runtime) == 0);
+  choices.recompute = Recompute::selective;
+  CHECK(names_of(modules_run_again(choices, runtime)) == std::vector<std::string>{"core_attn"});
+  runtime.selective_modules = "mlp,layernorm";
+  CHECK(names_of(modules_run_again(choices, runtime)) == std::vector<std::string>{"layernorm", "mlp"});
+  choices.recompute_modules = modules_from_names("moe+moe_act");
+  CHECK(names_of(modules_run_again(choices, runtime)) == std::vector<std::string>{"moe_act", "moe"});
+  CHECK_THROWS_WITH(modules_from_names("mlp,attention"),
+                    Catch::Contains("'attention'") && Catch::Contains("core_attn"));
+  CHECK_THROWS_AS(modules_from_names(""), UserError);
+}
+
+TEST_CASE("a model has the modules of which one of its layers has something") {
+  const auto has = [](const char* name) { return names_of(modules_of(load_workload(name), 0xff)); };
+  using Names = std::vector<std::string>;
+  CHECK(has("llama3-8b") == Names{"core_attn", "layernorm", "mlp_act", "mlp"});
+  CHECK(has("mixtral-8x7b") == Names{"core_attn", "layernorm", "moe_act", "moe"});
+  CHECK(has("deepseek-v3") ==
+        Names{"core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp_act", "mlp", "moe"});
+  CHECK(has("resnet50").empty());
+  // BERT's norms put out what the next layer reads, or what a residual adds: the latter alone is forgotten.
+  const Workload bert = load_workload("bert-base");
+  for (int i = 0; i < static_cast<int>(bert.operators.size()); ++i)
+    if (brought_back(bert.operators, i, module_bit("layernorm")) && bert.operators[i].layer < bert.layers)
+      CHECK(bert.operators[i + 1].layer == bert.operators[i].layer);
 }
 
 TEST_CASE("full recomputation keeps a layer's input, 2 sbh, or its sequence shard") {

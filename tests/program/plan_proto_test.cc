@@ -66,6 +66,19 @@ std::string refusal(std::string text, const std::string& from, const std::string
 
 }  // namespace
 
+TEST_CASE("a plan keeps which modules are run again, and names one that there is none of") {
+  Plan plan = catalog_plan();
+  plan.choices.recompute = Recompute::selective;
+  plan.choices.recompute_layers = 0;
+  plan.choices.recompute_modules = modules_from_names("core_attn,layernorm,mlp");
+  const std::string text = text_of(plan);
+  CHECK(parse(text).choices == plan.choices);
+  CHECK_THAT(text, Catch::Contains("recompute: \"selective\""));
+  CHECK_THAT(refusal(text, "\"mlp\"", "\"sideways\""),
+             Catch::Contains("'sideways'") && Catch::Contains("mla_up_proj"));
+  CHECK_THAT(refusal(text, "\"mlp\"", "\"moe_act\""), Catch::Contains("gpt2 has no experts"));
+}
+
 TEST_CASE("a plan survives its file exactly") {
   const Plan plan = catalog_plan();
   check_plan(plan);

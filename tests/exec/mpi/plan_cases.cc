@@ -27,10 +27,23 @@ std::vector<PlanCase> dense_cases() {
   const auto full = [](Choices& c) { c.recompute = Recompute::full; };
   const auto selective = [](Choices& c) { c.recompute = Recompute::selective; };
   const auto late = [](Choices& c) { c.overlap_grad_reduce = false; };
+  const auto of = [](const char* modules) {
+    return [modules](Choices& c) {
+      c.recompute = Recompute::selective;
+      c.recompute_modules = modules_from_names(modules);
+    };
+  };
   return {
       {"accumulation", false, choices(1, 1, 1, 2)},
       {"recompute full", true, with(choices(1, 1, 1, 4), full)},
       {"recompute selective", false, with(choices(1, 1, 1, 4), selective)},
+      {"recompute norms, llama", true, with(choices(1, 1, 1, 4), of("layernorm,mlp_act"))},
+      {"recompute MLPs, llama", true, with(choices(1, 1, 1, 4), of("mlp"))},
+      {"recompute all modules", false, with(choices(1, 1, 1, 4), of("core_attn,layernorm,mlp"))},
+      {"tp2 recompute modules", false, with(choices(2, 1, 1, 4), of("core_attn,layernorm,mlp"))},
+      {"tp2 sp llama recompute modules", true, with(with(choices(2, 1, 1, 2), sp), of("layernorm,mlp"))},
+      {"pp2 zero-bubble recompute modules", false,
+       with(choices(1, 2, 1, 2, Schedule::zero_bubble), of("layernorm,mlp"))},
       {"clipping", false, choices(1, 1, 1, 8), Optimizer::momentum, true},
       {"dp2", false, choices(1, 1, 2, 4)},
       {"dp2 llama momentum", true, choices(1, 1, 2, 2), Optimizer::momentum},
@@ -263,6 +276,11 @@ std::vector<PlanCase> expert_cases() {
   const auto etp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.etp = n; }); };
   const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
   const auto overlapped = [](Choices c) { return with(c, [](Choices& x) { x.overlap_experts = true; }); };
+  const auto of = [](const char* modules, Choices c) {
+    c.recompute = Recompute::selective;
+    c.recompute_modules = modules_from_names(modules);
+    return c;
+  };
   const auto moe = [](std::string name, Choices c, const std::function<void(Transformer&)>& model,
                       Optimizer optimizer = Optimizer::sgd, bool clip = false) {
     PlanCase result{std::move(name), true, c, optimizer, clip};
@@ -271,6 +289,10 @@ std::vector<PlanCase> expert_cases() {
   };
   return {
       moe("experts recompute", full(choices(1, 1, 1, 4)), balanced),
+      moe("experts recompute activation", of("layernorm,moe_act", choices(1, 1, 1, 4)), shared),
+      moe("dp2 ep2 recompute activation", of("layernorm,moe_act", ep(choices(1, 1, 2, 2), 2)), balanced),
+      moe("dp2 ep2 recompute experts", of("moe,layernorm", ep(choices(1, 1, 2, 2), 2)), shared),
+      moe("tp2 sp dp2 ep4 recompute experts", of("moe,mlp,core_attn", ep(sp(choices(2, 1, 2, 2)), 4)), plain),
       moe("experts capacity", capacity(choices(1, 1, 1, 4), 1), shared, Optimizer::momentum),
       moe("dp2 experts", choices(1, 1, 2, 2), balanced, Optimizer::sgd, true),
       moe("dp2 ep2", ep(choices(1, 1, 2, 2), 2), balanced),

@@ -198,6 +198,15 @@ PlanCase in_a_v(PlanCase c, Draw& draw) {
   return c;
 }
 
+// The same with chosen modules run again, where any is.
+PlanCase with_modules(PlanCase c, Draw& draw) {
+  c.choices.recompute_modules = static_cast<ModuleSet>(draw.below(1 << kSelectiveModules.size()));
+  std::string names;
+  for (const std::string& module : names_of(c.choices.recompute_modules)) names += " " + module;
+  c.name += " again:" + names;
+  return c;
+}
+
 }  // namespace
 
 std::vector<PlanCase> random_cases(int world, int count, std::uint64_t series) {
@@ -205,14 +214,18 @@ std::vector<PlanCase> random_cases(int world, int count, std::uint64_t series) {
   Draw draw(static_cast<std::uint64_t>(world) + 1000 * series);
   Draw shared(static_cast<std::uint64_t>(world) << 32);
   Draw v(static_cast<std::uint64_t>(world) << 40);
+  Draw modules(static_cast<std::uint64_t>(world) << 33);
   while (static_cast<int>(cases.size()) < count) {
     PlanCase c = draw_case(draw, world);
     if (!sound(c, world)) continue;
     PlanCase other = with_shared_experts(c, shared);
     PlanCase turned = in_a_v(c, v);
-    cases.push_back(sound(turned, world)  ? std::move(turned)
-                    : sound(other, world) ? std::move(other)
-                                          : std::move(c));
+    if (sound(turned, world))
+      c = std::move(turned);
+    else if (sound(other, world))
+      c = std::move(other);
+    other = with_modules(c, modules);
+    cases.push_back(sound(other, world) ? std::move(other) : std::move(c));
   }
   return cases;
 }

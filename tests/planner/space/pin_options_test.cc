@@ -86,6 +86,10 @@ TEST_CASE("the pins of a plan leave that plan alone, and name no dimension that 
   layered.bucket_bytes = 25e6;
   layered.overlap_grad_reduce = false;
   plans.push_back(layered);
+  Choices chosen = plain;
+  chosen.recompute = Recompute::selective;
+  chosen.recompute_modules = modules_from_names("core_attn,mlp");
+  plans.push_back(chosen);
   Choices served = plain;
   served.micro_batch = 1;
   served.sync = Sync::async_parameter_server;
@@ -118,6 +122,7 @@ TEST_CASE("what is said outright wins over what is imported, with what belongs t
   imported.interleave = 4;
   imported.recompute = Recompute::full;
   imported.recompute_layers = 7;
+  imported.recompute_modules = 0;
   imported.tp = 2;
   own.schedule = Schedule::gpipe;
   own.recompute = Recompute::full;
@@ -125,6 +130,7 @@ TEST_CASE("what is said outright wins over what is imported, with what belongs t
   CHECK(both.schedule == Schedule::gpipe);
   CHECK_FALSE(both.interleave);
   CHECK_FALSE(both.recompute_layers);
+  CHECK_FALSE(both.recompute_modules);
   CHECK(both.tp == 2);
 }
 
@@ -132,7 +138,7 @@ TEST_CASE("texts outside a dimension's range are refused") {
   const std::map<std::string, std::vector<std::string>> bad = {
       {"tp", {"0", "two", "1.5", "99999999"}},
       {"zero", {"4", "-1"}},
-      {"recompute", {"full:0", "full:", "sideways"}},
+      {"recompute", {"full:0", "full:", "sideways", "selective:", "selective:mlp,sideways"}},
       {"stage_layers", {"6,,6", "6,-6", ""}},
       {"order", {"tp,tp,ep,dp,pp", "tp,cp", "sideways"}},
       {"sequence_parallel", {"sideways"}},

@@ -120,6 +120,9 @@ TEST_CASE("random plans pass the checker") {
     if (choices.dp % 2 == 0) choices.shard_group = pick({0, 2});
     choices.recompute = static_cast<Recompute>(pick({0, 1, 2}));
     choices.recompute_layers = choices.recompute == Recompute::full ? pick({0, 1, 2}) : 0;
+    if (choices.recompute == Recompute::selective)
+      choices.recompute_modules =
+          pick({0, 1}) == 0 ? 0 : modules_from_names(trial % 2 == 0 ? "layernorm,mlp" : "mlp_act,core_attn");
     choices.sequence_parallel = choices.tp > 1 && pick({0, 1}) == 1;
     choices.overlap_grad_reduce = pick({0, 1}) == 1;
     choices.bucket_bytes = pick({0, 1000, 10000});
