@@ -74,9 +74,10 @@ TEST_CASE("a plan keeps which modules are run again, and names one that there is
   const std::string text = text_of(plan);
   CHECK(parse(text).choices == plan.choices);
   CHECK_THAT(text, Catch::Contains("recompute: \"selective\""));
-  CHECK_THAT(refusal(text, "\"mlp\"", "\"sideways\""),
+  CHECK_THAT(refusal(text, "recompute_modules: \"mlp\"", "recompute_modules: \"sideways\""),
              Catch::Contains("'sideways'") && Catch::Contains("mla_up_proj"));
-  CHECK_THAT(refusal(text, "\"mlp\"", "\"moe_act\""), Catch::Contains("gpt2 has no experts"));
+  CHECK_THAT(refusal(text, "recompute_modules: \"mlp\"", "recompute_modules: \"moe_act\""),
+             Catch::Contains("gpt2 has no experts"));
 }
 
 TEST_CASE("a plan survives its file exactly") {
