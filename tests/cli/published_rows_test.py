@@ -71,8 +71,10 @@ class PublishedRows(OrreryCase):
             file = self.folder / "lengths.txt"
             file.write_text("\n".join(re.findall(r"tokens: (\d+)", parts["training"])) + "\n")
             options += ["--lengths", file]
-        for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "schedule", "interleave", "zero", "recompute"):
+        for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "schedule", "interleave", "zero"):
             options += ["--" + name.replace("_", "-"), one(choices, name)]
+        modules = ",".join(choices.get("recompute_modules", []))
+        options += ["--recompute", f"selective:{modules}" if modules else one(choices, "recompute")]
         sharded = int(one(choices, "zero")) > 0
         if sharded:
             everyone = int(one(choices, "dp")) * int(one(choices, "cp"))

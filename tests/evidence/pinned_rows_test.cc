@@ -94,6 +94,8 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"overlap_experts", c.overlap_experts ? "on" : "off"},
       {"overlap_grad_reduce", c.overlap_grad_reduce ? "on" : "off"},
       {"order", "tp,cp,ep,dp,pp"}};
+  if (c.recompute_modules != 0)
+    words["recompute"] = fmt::format("selective:{}", fmt::join(names_of(c.recompute_modules), ","));
   if (job.training.lengths.any()) words["lengths"] = files->file_of(job.training.lengths);
   if (job.training.seq_len > 0) words["seq_len"] = std::to_string(job.training.seq_len);
   if (c.tp > 1) words["sequence_parallel"] = c.sequence_parallel ? "on" : "off";
