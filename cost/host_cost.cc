@@ -50,15 +50,14 @@ double host_pass_seconds(const Operator& op, ComputeKind kind, const Shard& shar
   const RuntimeProfile& runtime = plan.job->runtime;
   if (device.kind == DeviceKind::cpu || !(runtime.host_parameters || runtime.host_gradients)) return 0;
   const int sharded = host_sharding(plan.choices, runtime);
-  const bool back = kind == ComputeKind::backward || kind == ComputeKind::backward_input;
+  const bool back = does_input_gradient(kind);
   const auto parameters = static_cast<double>(local_parameters(op, shard));
   double bytes = 0;
   if (runtime.host_parameters && sharded < 3 && (back || kind == ComputeKind::forward)) {
     bytes += parameters * bytes_of(plan.parameter_type());
     for (const ParameterTensor& tensor : op.frozen) bytes += frozen_bytes(op, tensor, shard, runtime);
   }
-  const bool makes_gradients = kind == ComputeKind::backward || kind == ComputeKind::backward_weight;
-  if (runtime.host_gradients && sharded < 2 && makes_gradients)
+  if (runtime.host_gradients && sharded < 2 && does_weight_gradient(kind))
     bytes += 2 * parameters * bytes_of(plan.gradient_type());
   return bytes > 0 ? bytes / host_link_bytes_per_s(device, plan.job->cluster) : 0;
 }

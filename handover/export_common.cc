@@ -269,16 +269,6 @@ std::string torchrun_line(const Plan& plan) {
       nodes, ranks_per_node(plan));
 }
 
-std::vector<int> layers_by_virtual_stage(const Plan& plan) {
-  std::vector<int> layers;
-  for (int part = 0; part < parts_of(plan.choices); ++part) {
-    const ChunkPlace place = place_of_part(plan.choices, part);
-    const LayerRange range = layers_of(plan, place.stage, place.chunk);
-    layers.push_back(range.end - range.begin);
-  }
-  return layers;
-}
-
 void refuse_v(const Plan& plan, std::string_view target) {
   if (plan.choices.schedule == Schedule::dualpipe_v)
     throw UserError(

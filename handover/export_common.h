@@ -53,8 +53,6 @@ int nodes_used(const Plan& plan);
 // Megatron Core's pipeline_model_parallel_layout, "Ett|(ttt|)*6ttL": embedding, decoder layers and loss of
 // each virtual stage, in model order.
 std::string megatron_layout(const Plan& plan);
-// Layers of every part of the model (part_of), in its order.
-std::vector<int> layers_by_virtual_stage(const Plan& plan);
 // Throws UserError where chunks lie in a V (dualpipe-v), which only who has such a schedule can place.
 void refuse_v(const Plan& plan, std::string_view target);
 // The transformer, or a UserError that says that `target` trains transformers only.

@@ -137,7 +137,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   if (c.pp > 1) {
     std::vector<int> first;  // first layer of each stage, and the end
     int at = 0;
-    for (int n : layers_by_virtual_stage(plan)) {
+    for (int n : layers_by_part(plan)) {
       first.push_back(at);
       at += n;
     }

@@ -180,7 +180,7 @@ void pipeline_flags(const Plan& plan, Flags& flags) {
   const Choices& c = plan.choices;
   flags.add("--pipeline-model-parallel-size", c.pp);
   if (c.pp == 1) return;
-  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  const std::vector<int> layers = layers_by_part(plan);
   const bool even = std::all_of(layers.begin(), layers.end(), [&](int n) { return n == layers.front(); });
   if (!even)
     flags.add(fmt::format("--pipeline-model-parallel-layout '{}'", megatron_layout(plan)));
@@ -249,7 +249,7 @@ void precision_flags(const Training& t, Flags& flags) {
 }  // namespace
 
 std::string megatron_layout(const Plan& plan) {
-  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  const std::vector<int> layers = layers_by_part(plan);
   std::string layout;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (i > 0) layout += '|';

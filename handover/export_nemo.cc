@@ -169,7 +169,7 @@ Json strategy_of(const Plan& plan, std::vector<std::string>* notes) {
   refuse_v(plan, "NeMo");
   if (c.pp > 1) {
     strategy["pipeline_dtype"] = torch_type_of(plan.job->training.precision);
-    const std::vector<int> layers = layers_by_virtual_stage(plan);
+    const std::vector<int> layers = layers_by_part(plan);
     const bool even = std::all_of(layers.begin(), layers.end(), [&](int n) { return n == layers.front(); });
     if (!even)
       strategy["pipeline_model_parallel_layout"] = megatron_layout(plan);

@@ -47,7 +47,7 @@ std::string schedule_csv(const Plan& plan) {
 }
 
 std::string module_names(const Plan& plan) {
-  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  const std::vector<int> layers = layers_by_part(plan);
   std::string text = "[\n";
   int next = 0;
   for (std::size_t part = 0; part < layers.size(); ++part) {

@@ -260,7 +260,7 @@ void check_overlap_experts(const Plan& plan) {
   if (!c.overlap_experts) return;
   const std::string option = "`overlap_experts` on";
   if (c.ep == 1) reject(option + " with `ep` 1: no tokens travel to experts", "`ep` of at least 2");
-  const bool chunks = c.schedule == Schedule::interleaved || c.schedule == Schedule::dualpipe_v;
+  const bool chunks = fixed_chunks(c.schedule) != 1;
   if (!chunks && (c.pp > 1 || c.schedule != Schedule::one_f_one_b)) {
     reject(
         fmt::format("{} with `pp` {} and `schedule` {}: the last stage has no second micro-batch to compute "

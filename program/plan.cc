@@ -226,6 +226,16 @@ LayerRange layers_of(const Plan& plan, int stage, int chunk) {
   return {begin, begin + sizes[static_cast<std::size_t>(part)]};
 }
 
+std::vector<int> layers_by_part(const Plan& plan) {
+  std::vector<int> layers;
+  for (int part = 0; part < parts_of(plan.choices); ++part) {
+    const ChunkPlace place = place_of_part(plan.choices, part);
+    const LayerRange range = layers_of(plan, place.stage, place.chunk);
+    layers.push_back(range.end - range.begin);
+  }
+  return layers;
+}
+
 LayerRange operators_of(const Plan& plan, int stage, int chunk) {
   const auto& operators = plan.job->workload.operators;
   const LayerRange layers = layers_of(plan, stage, chunk);

@@ -192,6 +192,8 @@ struct LayerRange {
   int end = 0;
 };
 LayerRange layers_of(const Plan& plan, int stage, int chunk);
+// How many each part of the model has, in its order, whether they were given or follow from an even cut.
+std::vector<int> layers_by_part(const Plan& plan);
 // The operators [begin, end) of that chunk.
 LayerRange operators_of(const Plan& plan, int stage, int chunk);
 

@@ -159,9 +159,8 @@ std::vector<Slot> schedule_slots(Schedule schedule, int stage, int stages, int c
                                  bool paired) {
   ORRERY_CHECK(stage >= 0 && stage < stages && chunks >= 1 && micro_batches >= 0, "schedule arguments");
   ORRERY_CHECK(fixed_chunks(schedule) == 0 || chunks == fixed_chunks(schedule), "chunks of the schedule");
-  ORRERY_CHECK(
-      !paired || schedule == Schedule::interleaved || schedule == Schedule::dualpipe_v || stages == 1,
-      "slots are paired on one stage, interleaved or in a V");
+  ORRERY_CHECK(!paired || fixed_chunks(schedule) != 1 || stages == 1,
+               "slots are paired on one stage, interleaved or in a V");
   switch (schedule) {
     case Schedule::gpipe:
       return gpipe(micro_batches);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -401,11 +402,10 @@ class Whole {
 
   // The longest first: so nobody is left with a long one when the others are done.
   void sort_by_length(std::vector<std::size_t>* some) const {
-    std::sort(some->begin(), some->end());
-    std::stable_sort(some->begin(), some->end(), [&](std::size_t a, std::size_t b) {
-      return passes_of(plans_[a], plans_[a].micro_batches()) >
-             passes_of(plans_[b], plans_[b].micro_batches());
-    });
+    const auto key = [&](std::size_t i) {
+      return std::pair(-passes_of(plans_[i], plans_[i].micro_batches()), i);
+    };
+    std::sort(some->begin(), some->end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   }
 
   void tell(int done) const {

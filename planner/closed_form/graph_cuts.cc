@@ -127,13 +127,7 @@ double cut_excess(const Plan& plan) {
   GraphCuts cuts(plan.job);
   std::vector<PipelineStage> stages;
   const PipelineChain chain = cuts.chain(plan.choices, geometries.of(plan.choices), &stages);
-  std::vector<int> layers;
-  for (int part = 0; part < static_cast<int>(stages.size()); ++part) {
-    const ChunkPlace place = place_of_part(plan.choices, part);
-    const LayerRange range = layers_of(plan, place.stage, place.chunk);
-    layers.push_back(range.end - range.begin);
-  }
-  return slowest_stage_s(chain, stages, layers) / least_slowest_stage_s(chain, stages) - 1;
+  return slowest_stage_s(chain, stages, layers_by_part(plan)) / least_slowest_stage_s(chain, stages) - 1;
 }
 
 }  // namespace orrery::planner

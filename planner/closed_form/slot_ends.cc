@@ -37,7 +37,7 @@ class VLayout {
  public:
   VLayout(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
           const std::vector<double>& hops, int micro_batches)
-      : choices_(c), times_(times), ends_(c, micro_batches, hops) {
+      : times_(times), ends_(c, micro_batches, hops) {
     for (int stage = 0; stage < c.pp; ++stage) {
       slots_.push_back(
           schedule_slots(c.schedule, stage, c.pp, c.interleave, micro_batches, c.overlap_experts));
@@ -100,7 +100,6 @@ class VLayout {
     return true;
   }
 
-  const Choices& choices_;
   const std::vector<std::vector<VChunkTimes>>& times_;
   SlotEnds ends_;
   std::vector<std::vector<Slot>> slots_;

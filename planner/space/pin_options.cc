@@ -188,19 +188,6 @@ bool read_stage_layers(Pins& pins, const std::string& text) {
   return true;
 }
 
-// The layers of each part of the model, in its order (of each stage, or of each of its chunks), whether they
-// were given or follow from an even cut.
-template <typename Count>
-std::vector<Count> layers_of_stages(const Plan& plan) {
-  std::vector<Count> layers;
-  for (int part = 0; part < parts_of(plan.choices); ++part) {
-    const ChunkPlace place = place_of_part(plan.choices, part);
-    const LayerRange range = layers_of(plan, place.stage, place.chunk);
-    layers.push_back(range.end - range.begin);
-  }
-  return layers;
-}
-
 PinOption stage_layers() {
   Option option = dimension(
       "stage_layers", "A,B,...",
@@ -208,9 +195,12 @@ PinOption stage_layers() {
       "even");
   option.range = "whole numbers of layers from 0, separated by commas";
   const auto held = [](Pins& pins, const Plan& plan) {
-    if (plan.choices.pp > 1) pins.stage_layers = layers_of_stages<int>(plan);
+    if (plan.choices.pp > 1) pins.stage_layers = layers_by_part(plan);
   };
-  const auto shown = [](const Plan& plan) { return FieldValue(layers_of_stages<std::int64_t>(plan)); };
+  const auto shown = [](const Plan& plan) {
+    const std::vector<int> layers = layers_by_part(plan);
+    return FieldValue(std::vector<std::int64_t>(layers.begin(), layers.end()));
+  };
   return {std::move(option), read_stage_layers, take(&Pins::stage_layers), held, {{"stage_layers", shown}}};
 }
 

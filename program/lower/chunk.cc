@@ -27,8 +27,7 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
   const int begin = instruction.op_begin;
   const int end = instruction.op_end;
   const bool forward = does_forward(instruction.compute);
-  const bool weights =
-      instruction.compute == ComputeKind::backward || instruction.compute == ComputeKind::backward_weight;
+  const bool weights = does_weight_gradient(instruction.compute);
   const bool inputs = instruction.compute != ComputeKind::backward_weight;
   for (int i = begin; i < end; ++i) {
     const Operator& op = lowering.op(i);

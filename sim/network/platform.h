@@ -48,6 +48,7 @@ std::unique_ptr<Platform> make_platform(const FlowSystem& flows);
 
 // Done by make_platform(). A process that forks several which simulate does it once, for all of them.
 void load_simgrid();
+
 // The module's one symbol.
 constexpr const char* kPlatformSymbol = "orrery_make_platform";
 using PlatformMaker = Platform* (*)(const FlowSystem&);

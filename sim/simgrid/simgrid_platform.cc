@@ -1,5 +1,7 @@
 // The module that brings SimGrid (sim/network/platform.h says why it is one): of Orrery's it has headers
-// alone. In this order: SimGrid's C headers need what s4u.hpp declares.
+// alone.
+
+// In this order: SimGrid's C headers need what s4u.hpp declares.
 // clang-format off
 #include <simgrid/s4u.hpp>
 #include <simgrid/kernel/Timer.hpp>

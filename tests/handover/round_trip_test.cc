@@ -61,7 +61,7 @@ void check_same(const Plan& plan, const Imported& read, bool buckets = true) {
   CHECK(p.recompute_layers.value_or(0) == c.recompute_layers);
   CHECK(p.recompute_modules.value_or(0) == c.recompute_modules);
   CHECK(p.shard_group.value_or(c.dp * c.cp) == (c.shard_group > 0 ? c.shard_group : c.dp * c.cp));
-  if (p.stage_layers) CHECK(*p.stage_layers == layers_by_virtual_stage(plan));
+  if (p.stage_layers) CHECK(*p.stage_layers == layers_by_part(plan));
   if (!c.stage_layers.empty()) CHECK(p.stage_layers.has_value());
   CHECK(p.sequence_parallel.value_or(false) == (c.sequence_parallel && c.tp > 1));
   CHECK(p.overlap_grad_reduce == c.overlap_grad_reduce);
