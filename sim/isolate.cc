@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fresh_pages.h"
 #include "sim/network/platform.h"
 #include "sim/process_server.h"
 
@@ -78,6 +79,7 @@ int answer(int socket, const std::function<std::string()>& body) {
 }
 
 int answer_request(IsolatedFunction function, int socket) {
+  allocate_from_fresh_pages();
   std::string request;
   while (read_some(socket, request)) {
   }
@@ -144,6 +146,7 @@ Child fork_child(const Work& work, int index) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);   // do not outlive an interrupted parent
     if (getppid() != parent) _exit(1);  // it died before that
     close(ends[0]);
+    allocate_from_fresh_pages();
     _exit(answer(ends[1], [&] { return work.body(index); }));  // destructors and atexit belong to the parent
   }
   close(ends[1]);
@@ -221,7 +224,10 @@ bool server_started() {
 std::vector<std::string> run_isolated_all(int count, int jobs, const Work& work,
                                           const std::function<void(int done, int count)>& progress) {
   // Several have it from here; one alone loads it itself, if it needs it at all.
-  if (count > 1 && !by_server(work)) load_simgrid();
+  if (count > 1 && !by_server(work)) {
+    load_simgrid();
+    give_back_pages();
+  }
   ORRERY_CHECK(by_server(work) || has_one_thread(),
                "a process with threads simulates without having started the server of simulations first");
   std::vector<std::string> results(static_cast<std::size_t>(std::max(count, 0)));
