@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fresh_pages.h"
+#include "sim/fresh_pages.h"
 #include "sim/network/platform.h"
 #include "sim/process_server.h"
 

@@ -1,4 +1,4 @@
-#include "base/fresh_pages.h"
+#include "sim/fresh_pages.h"
 
 #include <cstddef>
 
@@ -6,7 +6,7 @@
 extern "C" [[gnu::weak]] int mallctl(const char* name, void* old_value, std::size_t* old_size,
                                      void* new_value, std::size_t new_size);
 
-namespace orrery {
+namespace orrery::sim {
 
 void give_back_pages() {
   // Of all arenas (MALLCTL_ARENAS_ALL).
@@ -22,4 +22,4 @@ void allocate_from_fresh_pages() {
   mallctl("thread.tcache.flush", nullptr, nullptr, nullptr, 0);  // of what was kept of the parent's, too
 }
 
-}  // namespace orrery
+}  // namespace orrery::sim

@@ -3,7 +3,7 @@
 // more than half. Nothing happens where the program's malloc is not jemalloc (base/heap).
 #pragma once
 
-namespace orrery {
+namespace orrery::sim {
 
 // Before a number of forks: what this process has freed goes to the system, not into each of them.
 void give_back_pages();
@@ -11,4 +11,4 @@ void give_back_pages();
 // After a fork, in the child: this thread's memory is new, not what the parent had freed.
 void allocate_from_fresh_pages();
 
-}  // namespace orrery
+}  // namespace orrery::sim
