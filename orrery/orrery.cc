@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -65,6 +66,9 @@ sim::Detail detail_from_name(std::string_view name) {
 }
 
 Simulated simulate(const SimulateRequest& request) {
+  if (request.options.steps < 0)
+    throw UserError(fmt::format("`steps` {}", request.options.steps),
+                    "expected a whole number, or 0 for as many as the steady state needs");
   Simulated result{planner::evaluate(request.plan)};
   result.wall_s = seconds_of(
       [&] { result.evaluation.simulation = sim::simulate(result.evaluation.plan, request.options); });
@@ -101,6 +105,10 @@ CollectiveKind collective_from_name(std::string name) {
 }
 
 std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
+  if (request.bytes.empty()) throw UserError("no `bytes`", "expected at least one size");
+  for (const double bytes : request.bytes)
+    if (!(bytes >= 0 && std::isfinite(bytes)))
+      throw UserError(fmt::format("`bytes` {}", bytes), "expected numbers of bytes from 0");
   const int devices = request.cluster.devices();
   const Algorithm* forced = request.algorithm ? &*request.algorithm : nullptr;
   std::vector<CollectiveTime> times;

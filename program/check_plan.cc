@@ -205,6 +205,10 @@ void check_experts(const Plan& plan) {
              "are spread");
     }
   }
+  if (choices.capacity_factor > 0 && !has_experts) {
+    reject(fmt::format("`capacity_factor` {}: {} has no experts", choices.capacity_factor, workload.name),
+           "`capacity_factor` 0");
+  }
   if (choices.capacity_factor < 0 || !std::isfinite(choices.capacity_factor)) {
     reject(fmt::format("`capacity_factor` {}", choices.capacity_factor), "0 (dropless) or a positive factor");
   }
@@ -482,6 +486,11 @@ void check_plan(const Plan& plan) {
   check_lengths(plan.job->training);
   if (choices.recompute_layers < 0) {
     reject(fmt::format("`recompute` full:{}", choices.recompute_layers), "a number of layers");
+  }
+  if (choices.recompute_layers > plan.job->workload.layers) {
+    reject(fmt::format("`recompute` full:{}: {} has {} layers", choices.recompute_layers,
+                       plan.job->workload.name, plan.job->workload.layers),
+           "at most so many");
   }
   if (choices.recompute_layers > 0 && choices.recompute != Recompute::full) {
     reject(fmt::format("{} recomputed layers with `recompute` {}", choices.recompute_layers,

@@ -162,7 +162,8 @@ Breakdown breakdown(const Program& program, const Timeline& timeline, int step, 
   Breakdown result = spent.sum;
   // The parts are differences of times; their sum may miss the step by rounding.
   const double rest = (end_s - begin_s) - result.total();
-  (result.bubble > 0 ? result.bubble : result.other) += rest;
+  double& part = result.bubble > 0 ? result.bubble : result.other;
+  part = std::max(0.0, part + rest);
   return result;
 }
 

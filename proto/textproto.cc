@@ -80,6 +80,9 @@ void read_text(std::string_view text, std::string_view file, google::protobuf::M
   Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.SetRecursionLimit(kMaxNesting);
+  // As Windows' editors write it, before anything else: it says what UTF-8 is anyway.
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const std::string copy(text);
   if (!(parser.*read)(copy, message))
     throw UserError(file, errors.line(), errors.message(),

@@ -78,7 +78,7 @@ void add_search(const planner::Evaluation& evaluation, const planner::SearchResu
     if (one.plan.choices == plan.choices || other) continue;
     other = true;
     const bool best = one.plan.choices == found.plans.front().plan.choices;
-    beside.push_back(beside_json(one, best ? "the search's answer" : "the runner-up"));
+    beside.push_back(beside_json(one, best ? "the search's answer" : "the next in the list"));
   }
   if (found.known_recipe) {
     beside.push_back(beside_json(found.known_recipe->evaluation, "known recipe"));

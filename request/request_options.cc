@@ -81,7 +81,7 @@ void add_training(Request& request, std::vector<Setting>& all) {
                                       "1 sequence, or 32 samples, per device"),
                              request.global_batch, {1, kMostSamples, 1024}));
   all.push_back(count_option(training("seq_len", "N", "tokens per sequence; 8k is 8,192",
-                                      "the workload's own; models without sequences ignore it"),
+                                      "the workload's own; refused for models without sequences"),
                              request.seq_len, {1, 1 << 24, 1024}));
   all.push_back(text_option(
       training("lengths", "lognormal:MEAN,SD|FILE",

@@ -23,6 +23,7 @@
 #include "serve/question.h"
 #include "serve/workers.h"
 #include "sim/network/platform.h"
+#include "topologies/readers/site_calibration.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& live_page_files();
@@ -50,7 +51,7 @@ std::string live_scripts() {
   return scripts;
 }
 
-// The answers that were asked for last. They say the same as long as this process lives.
+// The answers that were asked for last. They say the same as long as nothing is measured anew.
 class Answers {
  public:
   const std::string* find(const std::string& question) {
@@ -133,7 +134,8 @@ class Server {
   }
 
   void compute(const HttpRequest& request, const std::shared_ptr<Reply>& reply, Answering answering) {
-    const std::string question = request.path + "?" + canonical(request.query);
+    const std::string question =
+        fmt::format("{}?{} {}", request.path, canonical(request.query), last_calibration());
     if (const std::string* known = answers_.find(question)) return reply->send(200, kLines, *known);
     const auto said = std::make_shared<std::string>();
     Work work;

@@ -70,6 +70,8 @@ void cut_node(NodeType& node, int devices) {
     node.intra.devices_per_bridge = std::min(node.intra.devices_per_bridge, devices);
   if (!node.intra.torus.empty()) node.intra.torus = even_torus(devices, node.intra.torus.size());
   if (!node.nic.of_device.empty()) node.nic.of_device.resize(devices);
+  // As its price: others pay for what the rest of the node takes.
+  node.host_power_w *= static_cast<double>(devices) / node.devices;
   node.devices = devices;
 }
 

@@ -118,6 +118,7 @@ void mark_gradients(std::vector<Operator>* operators) {
 }
 
 std::string wrong_with(const FineTuning& tuning) {
+  if (tuning.rank == 0 && tuning.alpha > 0) return "`lora_alpha` without `lora_rank`";
   if (tuning.rank == 0 && tuning.dora) return "`dora` without `lora_rank`";
   if (tuning.rank == 0 && tuning.base != BaseType::none) return "`quantize_base` without `lora_rank`";
   return {};

@@ -79,6 +79,11 @@ std::string what_would_narrow(const StepDraws& draws, const RunStatistics& stati
   return by_chance ? "nothing that can be measured: when devices fail is chance" : draws.narrowed_by;
 }
 
+// The point is a mean, which few long runs may pull out of what nine in ten take.
+Range with_point(Range range, double point) {
+  return {std::min(range.low, point), std::max(range.high, point)};
+}
+
 std::optional<GoodputInterval> interval_of(const GoodputQuestion& question, const GoodputFigures& figures) {
   const StepDraws& draws = question.step_draws;
   if (draws.factors.empty()) return {};
@@ -101,14 +106,14 @@ std::optional<GoodputInterval> interval_of(const GoodputQuestion& question, cons
   const Range step = range_of(draws.factors);
   const double step_s = question.run.plan().step_s;
   GoodputInterval interval{{step.low * step_s, step.high * step_s},
-                           range_of(times),
-                           range_of(goodputs),
+                           with_point(range_of(times), figures.statistics.time_s.mean),
+                           with_point(range_of(goodputs), figures.goodput),
                            {},
                            {},
                            draws.rests_on,
                            what_would_narrow(draws, figures.statistics)};
-  if (figures.cost_usd) interval.cost_usd = range_of(costs);
-  if (figures.energy_j) interval.energy_j = range_of(energies);
+  if (figures.cost_usd) interval.cost_usd = with_point(range_of(costs), *figures.cost_usd);
+  if (figures.energy_j) interval.energy_j = with_point(range_of(energies), *figures.energy_j);
   return interval;
 }
 

@@ -228,6 +228,13 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
                     "no plan of this question is more likely to fit",
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
+  const auto& model = best.plan.job->workload.transformer;
+  const int tokens = best.plan.job->training.seq_len;
+  if (model && model->learned_positions && tokens > model->max_positions)
+    found.push_back(
+        fmt::format("{} has {} learned positions: sequences of {} tokens need a longer table of them, which "
+                    "is not counted",
+                    best.plan.job->workload.name, with_commas(model->max_positions), with_commas(tokens)));
   const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
   if (unable && !any_runtime)
     found.push_back(fmt::format("{}, so this runtime cannot run the plan of the answer", *unable));

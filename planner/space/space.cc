@@ -193,7 +193,7 @@ class Enumerator {
     const bool served =
         choices.sync == Sync::parameter_server || choices.sync == Sync::async_parameter_server;
     choices.servers = pins_.servers.value_or(served && world_ > 1 ? world_ : 0);
-    if (pins_.sync) choices.staleness = pins_.staleness.value_or(0);
+    if (pins_.sync || !pins_.search_sync) choices.staleness = pins_.staleness.value_or(0);
     choices.shard_group = pins_.shard_group.value_or(0);
     if (choices.shard_group > 0) choices.zero = pins_.zero.value_or(1);  // groups shard states
     choices.capacity_factor = pins_.capacity_factor.value_or(0);

@@ -52,6 +52,11 @@ def _text(value: Any) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
+def _files(given: Sequence[PathLike] | PathLike) -> list[str]:
+    """One file, or several."""
+    return [os.fspath(one) for one in ([given] if isinstance(given, (str, os.PathLike)) else given)]
+
+
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     """Options as the command line has them; None and a switch that is off are not given."""
     return {key: _text(value) for key, value in given.items()
@@ -206,16 +211,16 @@ def _mpirun_words(given: str | None) -> list[str]:
 
 
 def validate(plan: Plan | PathLike, *, steps: int = 10, backend: str = "auto", data: PathLike = "", mpi: str = "",
-             mpirun_args: str | None = None, against: Sequence[PathLike] = ()) -> Validation:
+             mpirun_args: str | None = None, against: Sequence[PathLike] | PathLike = ()) -> Validation:
     """Predicted beside measured: trains the plan on the hosts that its cluster names, else on this machine, with the
     executor, under mpirun, and joins.
 
     steps: to train. backend: auto, mpi, nccl or cuda-mpi. data: a text (the GPL that every Debian carries).
     mpirun_args: further options for mpirun, quoted as for a shell (None: $ORRERY_MPIRUN_ARGS).
-    against: files of steps that somebody measured with other software; then nothing is run.
+    against: a file, or files, of steps that somebody measured with other software; then nothing is run.
     """
     if against:
-        return Validation(_native.against(_native_plan(plan), [os.fspath(file) for file in against]))
+        return Validation(_native.against(_native_plan(plan), _files(against)))
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "plan.textproto"
         _native_plan(plan).save(str(file))
@@ -226,19 +231,18 @@ def validate(plan: Plan | PathLike, *, steps: int = 10, backend: str = "auto", d
     return Validation(fields)
 
 
-def calibrate(cluster: PathLike = "", files: Sequence[PathLike] = (), *, runtime: str = "", out: PathLike = "",
-              host: PathLike = "", mpi: str = "", mpirun_args: str | None = None) -> Answer:
+def calibrate(cluster: PathLike = "", files: Sequence[PathLike] | PathLike = (), *, runtime: str = "",
+              out: PathLike = "", host: PathLike = "", mpi: str = "", mpirun_args: str | None = None) -> Answer:
     """Measures, for later plans: this machine's cores, memory and links (half a minute), or those of hosts.
 
     cluster: without files, the file of a cluster whose hosts are measured under mpirun, into `out`. host: a calibrated
     file of one of them; then links alone are measured.
-    files: learns instead what files of measurements say of the cluster (docs/measurements.md).
+    files: learns instead what a file, or files, of measurements say of the cluster (docs/measurements.md).
     out: where the profile is written ("": where later plans find it).
     mpirun_args: further options for mpirun, quoted as for a shell (None: $ORRERY_MPIRUN_ARGS).
     """
     if files:
-        return Answer(_native.calibrate_from(os.fspath(cluster), [os.fspath(file) for file in files], runtime,
-                                             os.fspath(out)))
+        return Answer(_native.calibrate_from(os.fspath(cluster), _files(files), runtime, os.fspath(out)))
     if cluster:
         return Answer(_native.calibrate_hosts(os.fspath(cluster), os.fspath(host), os.fspath(out), mpi,
                                               _mpirun_words(mpirun_args)))

@@ -78,6 +78,12 @@ TEST_CASE("what is printed is read back") {
   CHECK(again.groups(0).count() == 3);
 }
 
+TEST_CASE("a byte order mark in front is none of the text") {
+  proto::Cluster message;
+  parse_textproto("\xEF\xBB\xBFname: \"a\"", "f", &message);
+  CHECK(message.name() == "a");
+}
+
 TEST_CASE("looking for a line in damaged text ends, with a line of the text or none") {
   for (int seed = 0; seed < 2000; ++seed) {
     CAPTURE(seed);

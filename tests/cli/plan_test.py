@@ -92,6 +92,14 @@ class Plan(OrreryCase):
         self.refused("plan", *job, "--recompute", "selective:mlp,atention", says=("'atention'", "core_attn", "mla_up_proj", "moe"))
         self.refused("plan", *job, "--recompute", "selective:moe_act", says="gpt2 has no experts")
 
+    def test_a_pin_without_what_it_needs_is_refused(self):
+        for pin, says in ((("--staleness", "2"), "--staleness 2 with --sync"), (("--servers", "2"), "--servers 2 with --sync"),
+                          (("--capacity-factor", "1.5"), "gpt2 has no experts"), (("--ep", "2"), "gpt2 has no experts"),
+                          (("--lora-alpha", "8"), "--lora-alpha without --lora-rank"), (("--dora",), "--dora without --lora-rank"),
+                          (("--recompute", "full:13"), "gpt2 has 12 layers")):
+            self.refused("plan", *small_gpt2(), *pin, says=says)
+        self.done("plan", *small_gpt2(), "--search-sync", "--staleness", "2", "--top", "1")
+
     def test_tops_at_what_is_asked(self):
         self.assertEqual(len(self.json("plan", *small_gpt2(), "--top", "3")["plans"]), 3)
 

@@ -274,6 +274,17 @@ class Serve(ServeCase):
         client.close()
         self.answer(SMALL)
 
+    def test_what_is_measured_while_it_runs_counts_in_the_next_answer(self):
+        before = self.answer(SMALL)["searched"]["plan"]["step_time_s"]
+        table = self.folder / "nccl.txt"
+        table.write_text("# nThread 1 nGpus 4 minBytes 33554432 maxBytes 33554432 step: 2(factor)\n#\n"
+                         + "".join(f"#  Rank  {i} Group  0 Pid  1 on host device  {i} [0x0{i}] NVIDIA A100-SXM4-80GB\n"
+                                   for i in range(4))
+                         + "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+                         + "    33554432       8388608     float     sum      -1    510.1   65.78   98.67      0    509.0   65.92   98.88      0\n")
+        self.done("calibrate", "dgx-a100", "--from", table)
+        self.assertNotEqual(self.answer(SMALL)["searched"]["plan"]["step_time_s"], before)
+
     def test_a_port_that_is_taken_is_said_in_one_line(self):
         self.refused("serve", "--port", str(self.port), says=f"--port {self.port}")
         self.refused("serve", "--port", "65536", says="--port 65536")

@@ -39,6 +39,21 @@ TEST_CASE("a sound plan passes") {
   CHECK(refusal(choices) == "");
 }
 
+TEST_CASE("what a model has not is not asked of it") {
+  Choices dropping;
+  dropping.capacity_factor = 1.5;
+  CHECK(mentions(refusal(dropping), "`capacity_factor` 1.5: small has no experts"));
+  SmallModel experts;
+  experts.experts = 4;
+  CHECK(refusal(dropping, 4, experts) == "");
+  Choices again;
+  again.recompute = Recompute::full;
+  again.recompute_layers = test::small_plan(again, 4).job->workload.layers;
+  CHECK(refusal(again) == "");
+  ++again.recompute_layers;
+  CHECK(mentions(refusal(again), "layers (expected at most so many)"));
+}
+
 TEST_CASE("tensor ranks share experts in equal parts") {
   SmallModel experts;
   experts.experts = 4;

@@ -108,12 +108,17 @@ def test_catalog_discover_and_devices():
      ("plan", "gpt3-175b", "pcie-4090", "--nodes", 1, "--dp", 8, "--seq-len", 2048, "--top", 1), orrery.NoAnswer, 3),
     (lambda: orrery.collective("all-reduce", "dgx-a100", 1e6, algorithm="square"),
      ("collective", "all-reduce", "dgx-a100", "--bytes", "1e6", "--algorithm", "square"), orrery.UserError, 2),
+    (lambda: orrery.collective("all-reduce", "dgx-a100", -1), None, orrery.UserError, 2),
+    (lambda: orrery.collective("all-reduce", "dgx-a100", float("nan")), None, orrery.UserError, 2),
+    (lambda: orrery.collective("all-reduce", "dgx-a100", []), None, orrery.UserError, 2),
     (lambda: orrery.load_plan("/nonexistent"), ("simulate", "/nonexistent"), orrery.UserError, 2),
 ])
 def test_errors_have_the_text_of_the_command_line(call, arguments, kind, code):
     with pytest.raises(kind) as raised:
         call()
     assert isinstance(raised.value, orrery.Error)
+    if arguments is None:  # what the command line cannot be told
+        return
     done, _, stderr = command_line(*arguments)
     said = str(raised.value)
     for key in ("lora_rank", "quantize_base"):  # the command line names flags

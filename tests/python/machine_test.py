@@ -67,7 +67,7 @@ def test_steps_that_somebody_measured(tmp_path):
         orrery.calibrate("dgx-a100", out=tmp_path / "site.textproto")
     table = tmp_path / "nccl.txt"
     table.write_text(NCCL_TESTS)
-    learnt = orrery.calibrate("dgx-a100", [table], out=tmp_path / "site.textproto")
+    learnt = orrery.calibrate("dgx-a100", table, out=tmp_path / "site.textproto")
     assert (tmp_path / "site.textproto").exists() and learnt.files[0]["collectives"] == 2
 
 

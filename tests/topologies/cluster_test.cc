@@ -284,6 +284,9 @@ TEST_CASE("devices are whole nodes or the first of one") {
   CHECK(with_devices(cluster, 16).nodes() == 4);
   CHECK(with_devices(cluster, 8).nodes() == 2);
   CHECK(with_devices(cluster, 40).nodes() == 10);
+  Cluster powered = cluster;
+  powered.groups[0].node.host_power_w = 800;
+  CHECK(with_devices(powered, 3).groups[0].node.host_power_w == 600);  // as the price, by device
   const Cluster three = with_devices(cluster, 3);
   CHECK(three.nodes() == 1);
   CHECK(three.devices() == 3);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -10,6 +12,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/textproto.h"
 #include "topologies/readers/cluster_file.h"
+#include "topologies/readers/discover.h"
 
 namespace orrery {
 namespace {
@@ -38,6 +41,17 @@ Cluster with_site_calibration(Cluster cluster) {
   const std::filesystem::path file = site_calibration_file(cluster);
   std::error_code code;
   return std::filesystem::exists(file, code) ? read_cluster_file(file) : cluster;
+}
+
+std::int64_t last_calibration() {
+  std::int64_t last = std::numeric_limits<std::int64_t>::min();  // the file clock counts from the year 2174
+  // A folder changes with each file that is put into it or taken from it.
+  for (const std::filesystem::path& path : {user_data_folder() / "clusters", localhost_calibration_file()}) {
+    std::error_code code;
+    const auto time = std::filesystem::last_write_time(path, code);
+    if (!code) last = std::max<std::int64_t>(last, time.time_since_epoch().count());
+  }
+  return last;
 }
 
 }  // namespace orrery

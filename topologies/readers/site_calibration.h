@@ -2,6 +2,7 @@
 // plans on that cluster reads.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "topologies/cluster.h"
@@ -13,5 +14,7 @@ namespace orrery {
 std::filesystem::path site_calibration_file(const Cluster& cluster);
 // As measurements have it, where there are some of it. Throws UserError where their file is damaged.
 Cluster with_site_calibration(Cluster cluster);
+// When what was measured, of a cluster or of this machine, last changed: another number whenever it did.
+std::int64_t last_calibration();
 
 }  // namespace orrery

@@ -307,6 +307,21 @@ TEST_CASE("an interval is of the step's draws and of failures together") {
   CHECK(both.interval->time_s.high / both.interval->time_s.low == Approx(step.high / step.low).epsilon(0.02));
   CHECK(both.interval->narrowed_by == "a step");
 
+  // Where hardly a run is interrupted the mean is none of what nine runs in ten take, and yet inside.
+  GoodputQuestion rare = question;
+  rare.runs = 2000;
+  for (const double as_often : {1e-6, 1e-5, 1e-4, 1e-3}) {
+    rare.run.failures_per_s = question.run.failures_per_s * as_often;
+    const GoodputAnswer said = answer(rare);
+    CAPTURE(as_often);
+    CHECK(said.interval->time_s.low <= said.figures.statistics.time_s.mean);
+    CHECK(said.interval->time_s.high >= said.figures.statistics.time_s.mean);
+    CHECK(said.interval->goodput.low <= said.figures.goodput);
+    CHECK(said.interval->goodput.high >= said.figures.goodput);
+    CHECK(said.interval->cost_usd->low <= *said.figures.cost_usd);
+    CHECK(said.interval->cost_usd->high >= *said.figures.cost_usd);
+  }
+
   question.step_draws.factors[7] = 1e5;  // no step of it is ever done between failures
   CHECK_FALSE(answer(question).interval);
 }

@@ -75,6 +75,16 @@ TEST_CASE("a pin that the runtime cannot run is answered with a warning that say
   CHECK_THAT(result.warnings.front(), Catch::Contains("no zero-bubble schedule"));
 }
 
+TEST_CASE("sequences longer than the model's table of positions are answered with a warning") {
+  Pins pins;
+  pins.tp = pins.pp = 1;
+  const auto job = make_job("gpt2", "dgx-a100", 1, 4, 4096);
+  const SearchResult result = planner::search(job, pins, {});
+  REQUIRE(result.warnings.size() == 1);
+  CHECK_THAT(result.warnings.front(),
+             Catch::Contains("gpt2 has 1,024 learned positions: sequences of 4,096 tokens"));
+}
+
 TEST_CASE("known recipes are found by size, experts and machine, and fitted to the devices") {
   const auto recipe = [](const std::shared_ptr<Job>& job) {
     Estimator estimator(job);
