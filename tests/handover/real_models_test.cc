@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "handover/export.h"
+#include "handover/import.h"
 #include "tests/support/jobs.h"
 
 using namespace orrery;
@@ -108,6 +109,45 @@ TEST_CASE("torchtitan trains the plan's model in the family that it is of") {
   check_holds(family("mixtral-8x7b"), {"models.qwen3", "moe_enabled=True"});
   check_holds(family("deepseek-v2-lite"), {"models.deepseek_v3", "q_lora_rank=0"});
   CHECK_THROWS_AS(family("gpt-neox-20b"), UserError);
+}
+
+TEST_CASE("torchtitan's float8 goes by the names that its converters are registered under") {
+  const auto toml = [](const std::string& config, int cp = 1) {
+    Plan plan = plan_of(config);
+    plan.choices.zero = 3;
+    plan.choices.cp = cp;
+    plan.choices.dp = 8 / cp;
+    const auto job = std::make_shared<Job>(*plan.job);
+    job->training.precision = DType::fp8;
+    plan.job = job;
+    return script_of(plan, ExportTarget::torchtitan, "train.toml");
+  };
+  const std::string dense = toml("llama-3-8b");
+  check_holds(dense, {"converters = [\"quantize.linear.float8\"]\n", "filter_fqns = [\"output\"]"});
+  check_lacks(dense, {"grouped_mm"});
+  const std::string experts = toml("mixtral-8x7b");
+  check_holds(experts, {"converters = [\"quantize.linear.float8\", \"quantize.grouped_mm.float8\"]\n",
+                        "[quantize.grouped_mm.float8]\nfqns = [\"experts\"]"});
+  // Its float8 experts assert that there are no context ranks.
+  check_lacks(toml("mixtral-8x7b", 2), {"grouped_mm"});
+  for (const char* name : {"float8", "quantize.linear.float8", "quantize.grouped_mm.float8", "mx"})
+    CHECK(import_torchtitan(std::string("[model]\nconverters = [\"") + name + "\"]\n", "train.toml", 32, 8)
+              .precision == DType::fp8);
+}
+
+TEST_CASE("torchtitan compiles where the plan's runtime does, and not unless told") {
+  Plan plan = plan_of("llama-3-8b");
+  plan.choices.zero = 3;
+  const auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  for (const bool compiled : {true, false}) {
+    job->runtime.fused_elementwise = compiled;
+    const std::string toml = script_of(plan, ExportTarget::torchtitan, "train.toml");
+    check_holds(toml, {compiled ? "[compile]\nenable = true" : "[compile]\nenable = false"});
+    CHECK(import_torchtitan(toml, "train.toml", 32, 8).runtime.fused_elementwise == compiled);
+  }
+  CHECK(import_torchtitan("[training]\nseq_len = 2048\n", "train.toml", 32, 8).runtime.fused_elementwise ==
+        false);
 }
 
 TEST_CASE("DeepSpeed's own check of its batch holds under every form") {

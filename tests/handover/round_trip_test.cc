@@ -225,7 +225,9 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
     const Plan plan = plan_of(variant, "llama3-8b");
     const std::string toml = text_of_file(export_plan(plan, ExportTarget::torchtitan), "train.toml");
     INFO(variant.name << "\n" << toml);
-    check_same(plan, import_torchtitan(toml, "train.toml", 32, variant.devices), false);
+    const Imported read = import_torchtitan(toml, "train.toml", 32, variant.devices);
+    check_same(plan, read, false);
+    CHECK(read.runtime.fused_elementwise == plan.job->runtime.fused_elementwise);
   }
 }
 
