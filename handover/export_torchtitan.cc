@@ -32,8 +32,8 @@ std::string schedule_csv(const Plan& plan) {
   std::string csv;
   for (int stage = 0; stage < c.pp; ++stage) {
     std::string row;
-    for (const Slot& slot :
-         schedule_slots(c.schedule, stage, c.pp, c.interleave, static_cast<int>(plan.micro_batches()))) {
+    for (const Slot& slot : schedule_slots(c.schedule, stage, c.pp, c.interleave,
+                                           static_cast<int>(equal_micro_batches(plan, "torchtitan")))) {
       const char letter = slot.kind == SlotKind::forward          ? 'F'
                           : slot.kind == SlotKind::backward       ? 'B'
                           : slot.kind == SlotKind::backward_input ? 'I'

@@ -121,6 +121,12 @@ std::vector<Plan> plans() {
       choices.ep = 4;
       add("mixtral-8x7b", 16, choices, runtime, zero == 1 ? DType::fp8 : DType::bf16);
     }
+  for (const char* model : {"deepseek-v3", "gpt-oss-20b", "minitron-4b"}) {
+    Choices choices;
+    choices.zero = 1;
+    add((ORRERY_TEST_DATA "/huggingface/" + std::string(model) + ".json").c_str(), 16, choices,
+        "megatron-core", DType::bf16);
+  }
   for (const std::uint8_t targets : {std::uint8_t{kAllProjections}, std::uint8_t{kQuery | kValue}})
     for (const BaseType base : {BaseType::none, BaseType::nf4_dq}) {
       Choices choices;

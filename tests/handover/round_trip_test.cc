@@ -95,6 +95,11 @@ const std::vector<Variant>& of_megatron() {
        [](Choices& c) {
          c.pp = 4, c.schedule = Schedule::interleaved, c.interleave = 2, c.recompute = Recompute::full;
        }},
+      {"interleaved, some layers again", 32,
+       [](Choices& c) {
+         c.pp = 4, c.schedule = Schedule::interleaved, c.interleave = 2, c.recompute = Recompute::full;
+         c.recompute_layers = 4;  // of a stage, 2 of each chunk
+       }},
       {"sequences over ranks, sharded weights", 32,
        [](Choices& c) { c.tp = 2, c.cp = 2, c.zero = 3, c.sequence_parallel = true; }},
   };
