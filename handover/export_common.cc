@@ -66,7 +66,9 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
 namespace {
 
 // Megatron Core's settings have some parts that dimensions alone do not say.
-std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_megatron_core) {
+std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs model) {
+  const bool of_megatron_lm = model == ModelIs::by_flags;
+  const bool of_megatron_core = of_megatron_lm || model == ModelIs::by_flags_and_adapters;
   std::vector<std::string> parts;
   const auto part = [&](bool has, const char* what) {
     if (has) parts.emplace_back(what);
@@ -79,7 +81,9 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_m
   part(t.bidirectional, "attention in both directions");
   part(t.token_types > 0, "token types");
   part(t.mlm_head || t.pooler, "BERT's heads");
-  part(t.proj_bias && !has_linear_biases(t), "a bias of attention's output alone");
+  // Megatron-LM has a flag of all biases, which GPT-OSS has everywhere.
+  const bool all_biased = of_megatron_lm && has_biases_everywhere(t);
+  part(t.proj_bias && !has_linear_biases(t) && !all_biased, "a bias of attention's output alone");
   part(t.mlp_bias && !has_linear_biases(t), "biases of the MLP alone");
   part(t.head_bias, "a bias of the head");
   part(t.unbiased_norm, "layer norms without a bias");
@@ -90,7 +94,7 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_m
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
   part(t.attention_scale > 0, "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
-  part(t.norms_offset, "norms by one more than their weights");
+  part(t.norms_offset && !of_megatron_lm, "norms by one more than their weights");
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
   part(t.rotary_scaling.kind == RopeScaling::dynamic ||
            (!of_megatron_core && t.rotary_scaling.kind == RopeScaling::linear),
@@ -100,14 +104,25 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_m
   part(t.parallel_residual, "attention beside the MLP");
   part(t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights), "norms over all queries and keys");
   part(t.attention_gate, "a gate behind attention");
-  part(t.attention_sinks, "attention sinks");
+  part(t.attention_sinks && !of_megatron_lm, "attention sinks");
   part(t.mla && t.mla->index_heads > 0, "sparse attention");
-  part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias), "experts with biases");
+  part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias) && !all_biased, "experts with biases");
+  part(t.moe && t.moe->router_linear_bias && !all_biased, "a bias of the router's product");
   for (const std::string& what : t.unexecuted) {
     // The router's, where it is the one whose experts are balanced by a bias.
+    const bool balanced = t.moe && t.moe->selection_bias;
     const bool flag = what.starts_with("routed_scaling_factor ") ||
-                      (what == "scoring_func sigmoid" && t.moe && t.moe->router_bias);
-    if (!of_megatron_core || !flag) parts.push_back(what);
+                      (balanced && (what == "scoring_func sigmoid" || what == "topk_method noaux_tc")) ||
+                      ((what.starts_with("n_group ") || what.starts_with("topk_group ")) && router_groups(t));
+    const bool flag_of_lm = (what.starts_with("swiglu_limit ") && is_clamped_quick_geglu(t)) ||
+                            (what.ends_with(" relu2") && is_squared_relu(t)) ||
+                            (what == "norms by one more than their weights" && is_offset_norm(t));
+    // How a checkpoint keeps its weights changes no loss; a script that reads one must know it.
+    const bool of_files = what.ends_with("in one tensor") || what.ends_with("in one tensor each");
+    if ((of_megatron_core && flag) || (of_megatron_lm && flag_of_lm) ||
+        (of_files && model != ModelIs::by_script))
+      continue;
+    parts.push_back(what);
   }
   return parts;
 }
@@ -158,7 +173,7 @@ std::string dimensions_of(const Workload& workload) {
                            m.moe->experts, m.moe->expert_ffn_hidden, m.moe->experts_per_token,
                            m.moe->scaled_weights ? "weights of which add up to one" : "weights as they are",
                            m.moe->shared_ffn_hidden));
-    part(m.moe->router_bias, "a bias that balances them");
+    part(m.moe->selection_bias, "a bias that balances them");
     part(m.moe->auxiliary_loss > 0, fmt::format("a balancing loss times {}", m.moe->auxiliary_loss));
     part(m.moe->latent > 0, fmt::format("experts on a width of {}", m.moe->latent));
   }
@@ -196,8 +211,7 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
                     name_of(t.precision), name_of(t.optimizer), t.fused_attention ? "fused" : "unfused",
                     dimensions_of(plan.job->workload));
   if (transformer && model != ModelIs::built)
-    for (const std::string& part : parts_beyond_dimensions(
-             *transformer, model == ModelIs::by_flags || model == ModelIs::by_flags_and_adapters))
+    for (const std::string& part : parts_beyond_dimensions(*transformer, model))
       text += "# NOTE: the model has " + part +
               (model == ModelIs::by_script ? ", which your script must build\n"
                                            : ", which is left out here: losses differ\n");
@@ -238,16 +252,21 @@ std::string log_begins_with(const std::vector<std::string>& lines) {
   return text;
 }
 
+// Megatron's arguments check: overlap of tensor-parallel communication relies on one hardware queue before
+// Blackwell.
+std::string one_queue(const Plan& plan) {
+  const Cluster& cluster = plan.job->cluster;
+  if (cluster.communication.library != CommunicationLibrary::nccl) return {};
+  const std::string& generation =
+      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
+  const bool asked = (plan.choices.tp > 1 || plan.choices.cp > 1) && plan.choices.zero < 2;
+  return asked && generation != "blackwell" ? "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" : "";
+}
+
 std::string nccl_environment(const Plan& plan) {
   const Cluster& cluster = plan.job->cluster;
   if (cluster.communication.library != CommunicationLibrary::nccl) return {};
   std::string text;
-  // Megatron's arguments check: overlap of tensor-parallel communication relies on one hardware queue before
-  // Blackwell.
-  const std::string& generation =
-      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
-  if ((plan.choices.tp > 1 || plan.choices.cp > 1) && plan.choices.zero < 2 && generation != "blackwell")
-    text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   const NodeType& node = cluster.groups.front().node;
   if (nodes_used(plan) > 1) {
     if (cluster.fabric.transport == Transport::tcp) text += "export NCCL_IB_DISABLE=1  # plain Ethernet\n";
@@ -308,11 +327,66 @@ bool has_linear_biases(const Transformer& model) {
   return model.linear_bias || (model.proj_bias && model.mlp_bias);
 }
 
+bool has_biases_everywhere(const Transformer& m) {
+  if (has_linear_biases(m)) return true;
+  return m.qkv_bias && m.proj_bias && m.moe && m.moe->first_dense_layers == 0 && m.moe->layer_period == 1 &&
+         m.moe->shared_ffn_hidden == 0 && m.moe->expert_bias && m.moe->expert_up_bias &&
+         m.moe->router_linear_bias;
+}
+
 std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key) {
   for (const std::string& what : model.unexecuted)
     if (what.size() > key.size() + 1 && what.starts_with(key) && what[key.size()] == ' ')
       return what.substr(key.size() + 1);
   return std::nullopt;
+}
+
+std::optional<std::pair<int, int>> router_groups(const Transformer& model) {
+  const auto groups = unexecuted_setting(model, "n_group"), chosen = unexecuted_setting(model, "topk_group");
+  if (!groups || !chosen) return std::nullopt;
+  const auto all = parse_whole(*groups), some = parse_whole(*chosen);
+  if (!all || !some || *all > model.moe->experts || *some > *all) return std::nullopt;
+  return std::pair{static_cast<int>(*all), static_cast<int>(*some)};
+}
+
+bool is_clamped_quick_geglu(const Transformer& model) {
+  return model.family == "gpt_oss" && model.gated_ffn && unexecuted_setting(model, "swiglu_limit");
+}
+
+bool is_squared_relu(const Transformer& model) {
+  for (const char* key : {"hidden_act", "mlp_hidden_act", "activation_function", "hidden_activation"})
+    if (unexecuted_setting(model, key) == "relu2") return !model.gated_ffn;
+  return false;
+}
+
+bool is_offset_norm(const Transformer& model) {
+  return model.norms_offset || std::find(model.unexecuted.begin(), model.unexecuted.end(),
+                                         "norms by one more than their weights") != model.unexecuted.end();
+}
+
+int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes) {
+  const Choices& c = plan.choices;
+  if (c.recompute_layers == 0) return 1;
+  const int chunks = c.pp > 1 ? c.interleave : 1;
+  const int of_each = (c.recompute_layers + chunks - 1) / chunks;
+  if (of_each * chunks != c.recompute_layers)
+    notes->push_back(
+        fmt::format("the plan runs {} layers of each stage again; this {}, {} of each of its {} chunks: less "
+                    "memory, more time",
+                    c.recompute_layers, of_each * chunks, of_each, chunks));
+  return of_each;
+}
+
+std::int64_t equal_micro_batches(const Plan& plan, std::string_view target) {
+  const Choices& c = plan.choices;
+  if (c.replica_batches.empty()) return plan.micro_batches();
+  const std::int64_t batch = plan.job->training.global_batch, at_once = std::int64_t{c.dp} * c.micro_batch;
+  if (batch % at_once != 0)
+    throw UserError(fmt::format("shares of {} cannot be exported to {}, which gives all replicas the same: "
+                                "{} samples are no multiple of {} replicas x micro-batch {}",
+                                fmt::join(c.replica_batches, ", "), target, batch, c.dp, c.micro_batch),
+                    fmt::format("expected a batch of a multiple of {}", at_once));
+  return batch / at_once;
 }
 
 std::string note_on_rotary_scaling(const Transformer& model) {
@@ -343,8 +417,10 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
     if (degree > 1)
       notes.push_back(fmt::format("{} has no {} parallelism; the plan's is {}", target, form, degree));
   if (!c.replica_batches.empty())
-    notes.push_back(fmt::format("{} gives every replica the same share; the plan's are {}", target,
-                                fmt::join(c.replica_batches, ", ")));
+    notes.push_back(fmt::format(
+        "{} gives every replica the same share, {} micro-batches of {}, and the slowest sets the pace; the "
+        "plan's shares are {}",
+        target, equal_micro_batches(plan, target), c.micro_batch, fmt::join(c.replica_batches, ", ")));
   constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                                Dimension::pp};
   constexpr std::array<Dimension, 5> kPipelineFirst = {Dimension::tp, Dimension::cp, Dimension::ep,

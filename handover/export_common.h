@@ -45,6 +45,9 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
 std::string log_begins_with(const std::vector<std::string>& lines);
 // `export NAME=value` lines for the NCCL variables that matter on this cluster; empty on processors.
 std::string nccl_environment(const Plan& plan);
+// `export CUDA_DEVICE_MAX_CONNECTIONS=1`, which Megatron Core asks for under tensor and context parallelism;
+// empty where it shards weights (FSDP), which wants more queues.
+std::string one_queue(const Plan& plan);
 // torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".
 std::string torchrun_line(const Plan& plan);
 // Devices of one node that the plan uses.
@@ -66,9 +69,22 @@ void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, st
 std::string text_of(const FineTuning& tuning);
 // Whether output projection and MLP have biases: what systems say with one word.
 bool has_linear_biases(const Transformer& model);
+// Or every linear layer, experts and router among them: one word of Megatron-LM's.
+bool has_biases_everywhere(const Transformer& model);
 // What a model's configuration says of a setting that is planned and not executed (Transformer::unexecuted):
 // "2.5" of "routed_scaling_factor".
 std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key);
+// How many groups of experts its router has and how many of them a token chooses first; none: all as one.
+std::optional<std::pair<int, int>> router_groups(const Transformer& model);
+// GPT-OSS's MLP, Nemotron's, and norms by one more than their weights, which Megatron-LM has flags for.
+bool is_clamped_quick_geglu(const Transformer& model);
+bool is_squared_relu(const Transformer& model);
+bool is_offset_norm(const Transformer& model);
+// Megatron Core's recompute_num_layers: of each chunk where a stage's layers lie in several.
+int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes);
+// Micro-batches of every replica where all have the same share, which is all that the targets have. Throws
+// UserError where the batch has no such share.
+std::int64_t equal_micro_batches(const Plan& plan, std::string_view target);
 // For models whose rotary positions a target does not scale.
 std::string note_on_rotary_scaling(const Transformer& model);
 // Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.

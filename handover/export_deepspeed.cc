@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "handover/export_common.h"
 
@@ -43,9 +44,15 @@ Json zero_json(const Plan& plan) {
 std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
+  if (c.pp > 1 && c.zero >= 2)
+    throw UserError(fmt::format("`zero` {} with `pp` {} cannot be exported to deepspeed: its PipelineEngine "
+                                "takes no stage above 1",
+                                c.zero, c.pp),
+                    "expected `zero` 0 or 1, or `pp` 1");
   std::vector<std::string> notes = notes_on_rare_choices(plan, "DeepSpeed");
+  const std::int64_t micro_batches = equal_micro_batches(plan, "DeepSpeed");
   Json config = {{"train_micro_batch_size_per_gpu", c.micro_batch},
-                 {"gradient_accumulation_steps", plan.micro_batches()},
+                 {"gradient_accumulation_steps", micro_batches},
                  {"gradient_clipping", plan.job->runtime.clip_gradients ? 1.0 : 0.0},
                  {"optimizer", optimizer_json(t)},
                  {"fp16", {{"enabled", t.precision == DType::fp16}}},
@@ -120,10 +127,9 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
         "pipeline.stages in the JSON is never read by the engine: pipeline.py builds the PipelineModule");
     if (c.schedule != Schedule::one_f_one_b)
       notes.emplace_back("DeepSpeed runs 1F1B whatever the plan's schedule");
-    if (c.zero >= 2) notes.emplace_back("DeepSpeed's pipeline engine takes ZeRO-1 at most");
   }
   std::string script = script_head(plan, "DeepSpeed 0.19.6", notes, ModelIs::by_script);
-  std::vector<std::string> lines = {fmt::format("gradient_accumulation_steps .. {}", plan.micro_batches())};
+  std::vector<std::string> lines = {fmt::format("gradient_accumulation_steps .. {}", micro_batches)};
   if (config.contains("train_batch_size"))
     lines.push_back(fmt::format("train_batch_size ............. {}", t.global_batch));
   lines.push_back(fmt::format("train_micro_batch_size_per_gpu  {}", c.micro_batch));

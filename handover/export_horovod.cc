@@ -10,6 +10,7 @@ namespace orrery::planner {
 std::vector<ExportedFile> export_horovod(const Plan& plan) {
   const Choices& c = plan.choices;
   std::vector<std::string> notes = notes_on_rare_choices(plan, "Horovod");
+  const std::int64_t micro_batches = equal_micro_batches(plan, "Horovod");
   for (const auto& [name, size] :
        {std::pair{"tensor", c.tp}, {"pipeline", c.pp}, {"context", c.cp}, {"expert", c.ep}})
     if (size > 1) notes.push_back(fmt::format("Horovod has no {} parallelism; the plan's is {}", name, size));
@@ -22,10 +23,9 @@ std::vector<ExportedFile> export_horovod(const Plan& plan) {
                     c.recompute_layers > 0 ? fmt::format(" of the first {}", c.recompute_layers) : ""));
   if (!c.overlap_grad_reduce && c.dp > 1)
     notes.emplace_back("Horovod reduces gradients while the backward pass runs; the plan behind it");
-  if (plan.micro_batches() > 1)
-    notes.push_back(
-        fmt::format("accumulate gradients: hvd.DistributedOptimizer(…, backward_passes_per_step={})",
-                    plan.micro_batches()));
+  if (micro_batches > 1)
+    notes.push_back(fmt::format(
+        "accumulate gradients: hvd.DistributedOptimizer(…, backward_passes_per_step={})", micro_batches));
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("compress gradients: hvd.DistributedOptimizer(…, compression=hvd.Compression.fp16)");
   notes.push_back(fmt::format("batch of one process and pass: {}", c.micro_batch));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "handover/export_common.h"
 
 namespace orrery::planner {
@@ -38,7 +39,17 @@ std::string layers_with_experts(const Transformer& m) {
 }
 
 void activation_flags(const Transformer& m, Flags& flags, std::vector<std::string>* notes) {
+  if (is_clamped_quick_geglu(m)) {  // gate x sigmoid(1.702 gate) x (up + 1), both bounded
+    flags.add("--quick-geglu");
+    flags.add("--glu-linear-offset 1.0");
+    flags.add("--activation-func-clamp-value", unexecuted_setting(m, "swiglu_limit").value_or("7"));
+    return;
+  }
   if (m.gated_ffn) flags.add("--swiglu");
+  if (is_squared_relu(m)) {
+    flags.add("--squared-relu");
+    return;
+  }
   const bool usual = m.gated_ffn ? m.activation == Activation::silu : m.activation == Activation::gelu;
   if (!usual)
     notes->push_back(
@@ -72,7 +83,9 @@ void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector
                       "from {} between {} and {}: losses differ, times do not",
                       scaling.original_positions, scaling.beta_fast, scaling.beta_slow));
     }
-    if (scaling.attention_factor != 1)
+    // 0.1 ln(factor) + 1 is what it computes where --mscale is not said.
+    const double usual = m.mla ? 1 : 0.1 * std::log(scaling.factor) + 1;
+    if (std::abs(scaling.attention_factor - usual) > 1e-6)
       notes->push_back(fmt::format(
           "the model's scaled scores are {} times as large (--mscale): losses differ, times do not",
           scaling.attention_factor));
@@ -111,8 +124,19 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
   flags.add("--normalization", m.norm == NormKind::rms_norm ? "RMSNorm" : "LayerNorm");
   flags.add("--norm-epsilon", m.norm_epsilon);
   activation_flags(m, flags, notes);
-  if (!has_linear_biases(m)) flags.add("--disable-bias-linear");
-  if (m.qkv_bias && !has_linear_biases(m)) flags.add("--add-qkv-bias");
+  if (is_offset_norm(m)) flags.add("--apply-layernorm-1p");
+  const bool biased = has_biases_everywhere(m);
+  if (!biased) flags.add("--disable-bias-linear");
+  if (m.qkv_bias && !biased) flags.add("--add-qkv-bias");
+  if (biased && m.moe) {
+    if (plan.choices.etp > 1)
+      throw UserError(
+          fmt::format("`etp` {}: experts with biases cannot be exported to Megatron-LM, which splits no such "
+                      "experts",
+                      plan.choices.etp),
+          "expected `etp` 1");
+    flags.add("--no-bias-dropout-fusion");  // its grouped experts assert so
+  }
   if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
   flags.add("--vocab-size", m.vocab);
   if (const int multiple = 128 * plan.choices.tp; m.vocab % multiple != 0)
@@ -130,7 +154,9 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
   if (m.sliding_window > 0) flags.add(fmt::format("--window-size '({},0)'", m.sliding_window));
   if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
     flags.add("--window-attn-skip-freq", m.full_attention_period);
-  if (m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights) flags.add("--qk-layernorm");
+  if (m.attention_sinks) flags.add("--softmax-type learnable");
+  // Of latent attention: the norms behind its narrow products.
+  if (m.mla || (m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights)) flags.add("--qk-layernorm");
   if (m.multi_token_layers > 0) flags.add("--mtp-num-layers", m.multi_token_layers);
   if (m.mla) {
     flags.add("--multi-latent-attention");
@@ -155,17 +181,21 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
     flags.add(fmt::format("--moe-layer-freq '{}'", layers_with_experts(m)));
   else if (m.moe->layer_period > 1)
     flags.add("--moe-layer-freq", m.moe->layer_period);
-  if (m.moe->router_bias) {
+  if (m.moe->selection_bias) {
     flags.add("--moe-router-score-function sigmoid");
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
-    if (unexecuted_setting(m, "n_group"))
-      notes->emplace_back(
-          "the router looks at all experts; the model's at groups of them: say --moe-router-num-groups and "
-          "--moe-router-group-topk");
   } else if (m.moe->auxiliary_loss > 0) {
     flags.add("--moe-router-load-balancing-type aux_loss");
     flags.add("--moe-aux-loss-coeff", m.moe->auxiliary_loss);
+  }
+  if (const auto groups = router_groups(m)) {
+    flags.add("--moe-router-num-groups", groups->first);
+    flags.add("--moe-router-group-topk", groups->second);
+  } else if (unexecuted_setting(m, "n_group")) {  // in plans from before topk_group was kept
+    notes->emplace_back(
+        "the router looks at all experts; the model's at groups of them: say --moe-router-num-groups and "
+        "--moe-router-group-topk");
   }
   if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
     flags.add("--moe-router-topk-scaling-factor", *factor);
@@ -210,7 +240,7 @@ void sharding_flags(const Plan& plan, Flags& flags) {
     flags.add("--grad-reduce-in-bf16");
 }
 
-void recompute_flags(const Plan& plan, Flags& flags) {
+void recompute_flags(const Plan& plan, Flags& flags, std::vector<std::string>* notes) {
   const Choices& c = plan.choices;
   if (c.recompute == Recompute::selective) {
     flags.add("--recompute-granularity selective");
@@ -220,7 +250,7 @@ void recompute_flags(const Plan& plan, Flags& flags) {
   if (c.recompute != Recompute::full) return;
   flags.add("--recompute-granularity full");
   flags.add("--recompute-method", c.recompute_layers > 0 ? "block" : "uniform");
-  flags.add("--recompute-num-layers", c.recompute_layers > 0 ? c.recompute_layers : 1);
+  flags.add("--recompute-num-layers", recomputed_layers_of_chunk(plan, notes));
 }
 
 // What waits in the host's memory; notes_on_rare_choices has what no flag says.
@@ -258,7 +288,9 @@ std::string megatron_layout(const Plan& plan) {
       layout += fmt::format("t*{}", layers[i]);
     else
       layout += std::string(static_cast<std::size_t>(layers[i]), 't');
-    if (i + 1 == layers.size()) layout += 'L';
+    // Modules that predict further tokens lie in front of the loss.
+    const int further = plan.job->workload.transformer->multi_token_layers;
+    if (i + 1 == layers.size()) layout += std::string(static_cast<std::size_t>(further), 'm') + 'L';
   }
   return layout;
 }
@@ -269,6 +301,11 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   const Training& t = plan.job->training;
   std::vector<std::string> notes = notes_on_rare_choices(plan, "Megatron-LM");
   refuse_v(plan, "Megatron-LM");
+  if (model.state_space || !model.layer_pattern.empty() || model.bidirectional)
+    throw UserError(
+        fmt::format("{} cannot be exported to megatron: its pretrain_gpt.py builds no {}",
+                    plan.job->workload.name, model.bidirectional ? "encoder" : "layers of several kinds"),
+        "expected a decoder whose layers are attention and an MLP or experts");
   if (c.schedule == Schedule::gpipe && c.pp > 1)
     notes.emplace_back("Megatron-LM has no GPipe schedule; this runs 1F1B");
   if (c.schedule == Schedule::zero_bubble && c.pp > 1)
@@ -306,12 +343,15 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--micro-batch-size", c.micro_batch);
   flags.add("--global-batch-size", t.global_batch);
   sharding_flags(plan, flags);
-  recompute_flags(plan, flags);
+  recompute_flags(plan, flags, &notes);
   precision_flags(t, flags);
   flags.add("--optimizer",
             t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
   if (t.optimizer == Optimizer::sgd) flags.add("--sgd-momentum", 0);  // 0.9 unless said
-  flags.add("--attention-backend", t.fused_attention ? "flash" : "unfused");
+  // FlashAttention has no sinks.
+  flags.add("--attention-backend", !t.fused_attention      ? "unfused"
+                                   : model.attention_sinks ? "fused"
+                                                           : "flash");
   model_flags(plan, model, flags, &notes);
   host_flags(plan, flags);
   flags.add("--clip-grad", plan.job->runtime.clip_gradients ? "1.0" : "0.0");
@@ -324,7 +364,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
                    "context-parallel "
                    "sizes: None, tensor-model-parallel size: {}, pipeline-model-parallel size: {}",
                    c.world(), c.dp, c.cp, c.tp, c.pp)});
-  script += nccl_environment(plan);
+  script += one_queue(plan) + nccl_environment(plan);
   script +=
       "# Give data, tokenizer, learning rate and length of the run as arguments, e.g. --mock-data "
       "--train-iters 50 --lr 1e-4\n";

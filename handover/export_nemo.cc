@@ -69,10 +69,14 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   if (moe.latent > 0)
     notes->push_back(
         fmt::format("NeMo 2.4's experts work on the whole width; the model's on {}", moe.latent));
-  if (unexecuted_setting(m, "n_group"))
+  if (const auto groups = router_groups(m)) {
+    c["moe_router_num_groups"] = groups->first;
+    c["moe_router_group_topk"] = groups->second;
+  } else if (unexecuted_setting(m, "n_group")) {  // in plans from before topk_group was kept
     notes->emplace_back(
         "the router looks at all experts; the model's at groups of them: say moe_router_num_groups and "
         "moe_router_group_topk in recipe.yaml");
+  }
   if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
     c["moe_router_topk_scaling_factor"] = parse_number(*factor).value_or(1);
   if (plan.choices.overlap_experts) c["overlap_moe_expert_parallel_comm"] = true;
@@ -83,7 +87,7 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   Json layers = Json::array();
   for (int layer = 0; layer < m.layers; ++layer) layers.push_back(m.layer_has_experts(layer) ? 1 : 0);
   if (std::find(layers.begin(), layers.end(), 0) != layers.end()) c["moe_layer_freq"] = layers;
-  if (moe.router_bias) {
+  if (moe.selection_bias) {
     c["moe_router_score_function"] = "sigmoid";
     c["moe_router_enable_expert_bias"] = true;
     c["moe_router_load_balancing_type"] = "none";
@@ -152,7 +156,7 @@ Json nemo_model_of(const Plan& plan, const Transformer& m, std::vector<std::stri
   } else if (c.recompute == Recompute::full) {
     config["recompute_granularity"] = "full";
     config["recompute_method"] = c.recompute_layers > 0 ? "block" : "uniform";
-    config["recompute_num_layers"] = std::max(1, c.recompute_layers);
+    config["recompute_num_layers"] = recomputed_layers_of_chunk(plan, notes);
   }
   Json model = object_of("nemo.collections.llm.gpt.model.base.GPTModel");
   model["config"] = config;
@@ -340,7 +344,7 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
   script +=
       log_begins_with({fmt::format("Rank 0 has tensor model parallel group: [{}]", fmt::join(beside, ", ")),
                        "Rank 0 has pipeline model parallel rank 0"});
-  script += nccl_environment(plan);
+  script += one_queue(plan) + nccl_environment(plan);
   script += torchrun_line(plan) + "  train.py \"$@\"  # the number of steps\n";
   const std::string head = fmt::format("# {} on {}: written by orrery export, for NeMo 2.4.\n",
                                        plan.job->workload.name, plan.job->cluster.name);

@@ -30,11 +30,11 @@ std::vector<std::string> notes_of(const Plan& plan) {
                                 c.recompute == Recompute::full ? "each layer" : "attention"));
   if (c.recompute_layers > 0)
     notes.push_back(fmt::format("of the first {} layers alone", c.recompute_layers));
-  if (plan.micro_batches() > 1)
+  if (const std::int64_t micro_batches = equal_micro_batches(plan, "TensorFlow"); micro_batches > 1)
     notes.push_back(
         fmt::format("the plan accumulates {} micro-batches of {}: a Keras optimizer's "
                     "gradient_accumulation_steps={}",
-                    plan.micro_batches(), c.micro_batch, plan.micro_batches()));
+                    micro_batches, c.micro_batch, micro_batches));
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("TensorFlow does not compress gradients by fp16");
   if (!c.overlap_grad_reduce && c.dp > 1)

@@ -51,7 +51,7 @@ std::string plan_constants(const Plan& plan) {
   const Training& t = plan.job->training;
   std::string text = fmt::format(
       "\nSEQ_LEN, GLOBAL_BATCH, MICRO_BATCH = {}, {}, {}\nREPLICAS = {}  # each of micro-batches: {}\n",
-      t.seq_len, t.global_batch, c.micro_batch, c.dp, plan.micro_batches());
+      t.seq_len, t.global_batch, c.micro_batch, c.dp, equal_micro_batches(plan, "torchrun"));
   if (fsdp(c)) {
     const int shards = c.shard_group > 0 ? c.shard_group : c.dp;
     text += fmt::format("MESH = ({}, {})  # copies of the states, ranks that share each\n", c.dp / shards,
@@ -380,7 +380,7 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
         "weights stay in fp32 and are cast before each product (autocast), as are their gradients; "
         "the plan keeps gradients in {}",
         name_of(plan.gradient_type())));
-  if (fsdp(c) && c.dp > 1 && c.zero == 3 && plan.micro_batches() > 1)
+  if (fsdp(c) && c.dp > 1 && c.zero == 3 && equal_micro_batches(plan, "torchrun") > 1)
     notes.emplace_back("gradients are reduced behind every micro-batch, so that no rank holds them whole");
   const int shards = !fsdp(c) ? 1 : c.shard_group > 0 ? c.shard_group : c.dp;
   std::string launch = script_head(
@@ -392,7 +392,7 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
        fmt::format("Trainer is initialized with local batch size {}, global batch size {}, gradient "
                    "accumulation steps {}, "
                    "sequence length {}",
-                   c.micro_batch, t.global_batch, plan.micro_batches(), t.seq_len),
+                   c.micro_batch, t.global_batch, equal_micro_batches(plan, "torchrun"), t.seq_len),
        fmt::format("{} parameters", parameters_of_script(plan.job->workload))});
   launch += nccl_environment(plan);
   launch += torchrun_line(plan) + "  train.py \"$@\"\n";

@@ -32,8 +32,8 @@ std::string schedule_csv(const Plan& plan) {
   std::string csv;
   for (int stage = 0; stage < c.pp; ++stage) {
     std::string row;
-    for (const Slot& slot :
-         schedule_slots(c.schedule, stage, c.pp, c.interleave, static_cast<int>(plan.micro_batches()))) {
+    for (const Slot& slot : schedule_slots(c.schedule, stage, c.pp, c.interleave,
+                                           static_cast<int>(equal_micro_batches(plan, "torchtitan")))) {
       const char letter = slot.kind == SlotKind::forward          ? 'F'
                           : slot.kind == SlotKind::backward       ? 'B'
                           : slot.kind == SlotKind::backward_input ? 'I'
@@ -62,6 +62,21 @@ std::string module_names(const Plan& plan) {
     text += "  [" + names + "],\n";
   }
   return text + "]";
+}
+
+// Products in float8: of all layers but the head, and of experts, which are matched by part of their names
+// (components/quantization/float8.py).
+std::string narrow_converters(const Plan& plan, const Transformer& model, std::vector<std::string>* notes) {
+  const Choices& c = plan.choices;
+  const bool experts = model.moe && c.pp == 1 && c.cp == 1;
+  if (model.moe && !experts)
+    notes->emplace_back(
+        "torchtitan's float8 experts take no pipeline and no context ranks: theirs run bf16, the plan's fp8");
+  return fmt::format(
+      "converters = [\"quantize.linear.float8\"{}]\n\n[quantize.linear.float8]\nfilter_fqns = "
+      "[\"output\"{}]\n{}",
+      experts ? ", \"quantize.grouped_mm.float8\"" : "", model.moe ? ", \"router.gate\"" : "",
+      experts ? "\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n" : "");
 }
 
 }  // namespace
@@ -114,7 +129,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   std::string toml = fmt::format("# {} on {}: written by orrery export, for torchtitan v0.2.2.\n",
                                  plan.job->workload.name, plan.job->cluster.name);
   toml += fmt::format("[model]\nname = \"{}\"\nflavor = \"orrery\"  # of flavor.py\n", flavor.family);
-  if (t.precision == DType::fp8) toml += "converters = [\"float8\"]\n";
+  if (t.precision == DType::fp8) toml += narrow_converters(plan, model, &notes);
   toml += fmt::format(
       "\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\nmax_norm = {}\n",
       c.pp > 1 ? t.global_batch / c.dp : c.micro_batch, t.global_batch, t.seq_len,
@@ -148,6 +163,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
       extra.push_back({"schedule.csv", schedule_csv(plan)});
     }
   }
+  toml += fmt::format("\n[compile]\nenable = {}\n", plan.job->runtime.fused_elementwise);  // off unless said
   toml += "\n[experimental]\ncustom_import = \"flavor\"\n";
   toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", name_of(c.recompute));
   if (c.recompute == Recompute::selective) toml += "selective_ac_option = \"op\"\n";

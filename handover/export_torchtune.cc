@@ -155,7 +155,7 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
                  {"epochs", 1},
                  {"max_steps_per_epoch", 50},
                  {"batch_size", c.micro_batch},
-                 {"gradient_accumulation_steps", plan.micro_batches()},
+                 {"gradient_accumulation_steps", equal_micro_batches(plan, "torchtune")},
                  {"clip_grad_norm", plan.job->runtime.clip_gradients ? Json(1.0) : Json()},
                  {"compile", plan.job->runtime.fused_elementwise},
                  {"device", "cuda"},

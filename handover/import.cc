@@ -280,7 +280,6 @@ class Megatron {
     // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).
     if ((has_experts_ || p.ep.value_or(1) > 1) && !p.etp) p.etp = p.tp;
     if (still_ && result_.optimizer == Optimizer::momentum) result_.optimizer = Optimizer::sgd;
-    read_recomputation();
     read_instances();
     const int pp = *p.pp;
     if (layers_of_chunk_ && pp > 1 && layers_ % (pp * *layers_of_chunk_) == 0)
@@ -289,6 +288,7 @@ class Megatron {
     if ((first_layers_ || last_layers_) && pp > 1) read_ends();
     if (embedding_counts_ + loss_counts_ > 0) read_counted_ends();
     if (pp > 1) p.schedule = p.interleave.value_or(1) > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+    read_recomputation();  // when the chunks are known
   }
 
   // Of gradients and moments.
@@ -359,7 +359,9 @@ class Megatron {
                       "expected selective or full");
     p.recompute = *granularity_ == "full" ? Recompute::full : Recompute::selective;
     if (*granularity_ == "full" && method_.value_or("uniform") == "block" && recomputed_)
-      p.recompute_layers = *recomputed_;
+      // Said of each chunk; planned of the stage.
+      p.recompute_layers = static_cast<int>(std::min<std::int64_t>(
+          kMostCount, std::int64_t{*recomputed_} * (*p.pp > 1 ? p.interleave.value_or(1) : 1)));
     else if (*granularity_ == "full" && recomputed_.value_or(1) > 1)
       result_.ignored.push_back(fmt::format(
           "--recompute-num-layers: keeps one input for {} layers; planned is one for each", *recomputed_));

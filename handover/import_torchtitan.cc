@@ -52,7 +52,7 @@ class Torchtitan {
  private:
   void read_runtime() {
     ImportedRuntime& runtime = result_.runtime;
-    if (const auto compiled = s_.flag("compile.enable")) runtime.fused_elementwise = *compiled;
+    runtime.fused_elementwise = s_.flag("compile.enable").value_or(false);  // off unless said
     if (const auto beside = s_.flag("parallelism.enable_async_tensor_parallel"))
       runtime.overlap_tensor = *beside;
     if (const auto moved = s_.flag("training.enable_cpu_offload"))
@@ -259,6 +259,7 @@ class Torchtitan {
           "less");
     if (const auto converters = s_.list("model.converters"))
       for (const std::string& one : *converters)
+        // "quantize.linear.float8"; "float8" before v0.2.
         if (one.find("float8") != std::string::npos || one.find("mx") != std::string::npos)
           result_.precision = DType::fp8;
   }

@@ -359,6 +359,11 @@ std::string torchrun_model(const Plan& plan, std::vector<std::string>* notes) {
     throw UserError(fmt::format("{} cannot be exported to torchrun: train.py builds no {}",
                                 plan.job->workload.name, part),
                     "expected a dense transformer; megatron, deepspeed and torchtitan take others");
+  if (const int tokens = plan.job->training.seq_len; m.learned_positions && tokens > m.max_positions)
+    throw UserError(fmt::format("sequences of {} tokens cannot be exported to torchrun: {} has learned "
+                                "positions for {}",
+                                tokens, plan.job->workload.name, m.max_positions),
+                    fmt::format("expected `seq_len` of at most {}", m.max_positions));
   if (m.rotary_scaling.kind == RopeScaling::dynamic || m.rotary_scaling.kind == RopeScaling::yarn)
     notes->push_back(
         fmt::format("train.py does not scale rotary positions by {}: losses differ, times do not",

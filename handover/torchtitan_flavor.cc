@@ -27,7 +27,7 @@ std::string part_without_flavor(const Transformer& m) {
   if (!m.moe) return "";
   if (m.moe->layer_period > 1 || m.moe->layer_offset > 0) return "experts in some layers only";
   if (m.moe->shared_gate || m.moe->latent > 0) return "experts of another kind";
-  if (m.moe->expert_bias || m.moe->expert_up_bias) return "experts with biases";
+  if (m.moe->expert_bias || m.moe->expert_up_bias || m.moe->router_linear_bias) return "experts with biases";
   return "";
 }
 
@@ -40,7 +40,7 @@ std::string experts(const MixtureOfExperts& moe) {
   return fmt::format(
       "MoEArgs(num_experts={}, num_shared_experts={}, top_k={}, score_func=\"{}\", route_norm={}, "
       "score_before_experts=False)",
-      moe.experts, shared, moe.experts_per_token, moe.router_bias ? "sigmoid" : "softmax",
+      moe.experts, shared, moe.experts_per_token, moe.selection_bias ? "sigmoid" : "softmax",
       boolean(moe.scaled_weights));
 }
 
@@ -102,7 +102,7 @@ TorchtitanFlavor deepseek_v3(const Transformer& m) {
   const LatentAttention& mla = *m.mla;
   const RotaryScaling& rope = m.rotary_scaling;
   if (rope.kind != RopeScaling::yarn) scaled_positions_note(m, &flavor.notes);
-  if (m.moe->router_bias)
+  if (m.moe->selection_bias)
     flavor.notes.emplace_back(
         "the router looks at all experts, not at groups of them: say num_expert_groups in flavor.py");
   flavor.python = module(
@@ -138,7 +138,7 @@ TorchtitanFlavor torchtitan_flavor(const Plan& plan) {
   }
   const bool plain = !m.moe && !m.qk_norm && !m.tied_embeddings && m.head_dim * m.heads == m.hidden;
   if (plain) return llama3(m);
-  if (m.moe && (m.moe->shared_ffn_hidden > 0 || m.moe->first_dense_layers > 0 || m.moe->router_bias))
+  if (m.moe && (m.moe->shared_ffn_hidden > 0 || m.moe->first_dense_layers > 0 || m.moe->selection_bias))
     refuse("its qwen3 has no shared experts, dense first layers or router biases");
   if (plan.choices.pp > 1) refuse("its qwen3, which the model would be, has no pipeline; plan with --pp 1");
   return qwen3(m);

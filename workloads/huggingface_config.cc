@@ -177,8 +177,8 @@ void say_llama(const Transformer& t, const std::string& type, Json* json) {
 
 // What none of these families' configurations says.
 bool says_more(const Transformer& t) {
-  const bool experts = t.moe && (t.moe->shared_ffn_hidden > 0 || t.moe->latent > 0 || t.moe->router_bias ||
-                                 t.moe->expert_bias || t.moe->expert_up_bias ||
+  const bool experts = t.moe && (t.moe->shared_ffn_hidden > 0 || t.moe->latent > 0 || t.moe->selection_bias ||
+                                 t.moe->router_linear_bias || t.moe->expert_bias || t.moe->expert_up_bias ||
                                  t.moe->layer_offset != t.moe->layer_period - 1);
   return experts || t.mla || t.state_space || !t.layer_pattern.empty() || !t.attention_pattern.empty() ||
          t.multi_token_layers > 0 || t.attention_gate || t.attention_sinks || t.qk_norm_absent_weights ||

@@ -221,7 +221,6 @@ TensorNames phi3() {
 TensorNames gpt_oss() {
   TensorNames n = llama();
   n.router = "mlp.router";
-  n.router_bias = "mlp.router.bias";
   return n;
 }
 

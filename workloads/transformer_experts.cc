@@ -41,7 +41,8 @@ std::vector<int> TransformerBuilder::experts(const std::string& p, const std::st
                          moe.experts, 4.0 * moe.experts);
   operators_[router].matmuls = {{1, moe.experts + (gate ? 1 : 0), h_, 1}};
   tensor(router, t + names_.router + ".weight", {moe.experts, h_});
-  if (moe.router_bias) tensor(router, t + names_.router_bias, {moe.experts});
+  if (moe.router_linear_bias) tensor(router, t + names_.router + ".bias", {moe.experts});
+  if (moe.selection_bias) tensor(router, t + names_.router_bias, {moe.experts});
   if (gate) tensor(router, t + names_.shared_gate + ".weight", {1, h_});
 
   const auto expert_operator = [&](OperatorKind kind, TensorSplit split, const char* name,

@@ -264,11 +264,12 @@ struct MixtureOfExperts {
   bool expert_bias = false;  // of what each puts out
   int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;
-  bool router_bias = false;
-  bool scaled_weights = true;   // the chosen experts' probabilities are scaled to add up to one
-  double auxiliary_loss = 0;    // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
-  int layer_offset = 0;         // layers with experts: those where layer % layer_period == layer_offset
-  bool expert_up_bias = false;  // of what goes into each one's activation
+  bool selection_bias = false;      // added to the scores that experts are chosen by, to balance them
+  bool router_linear_bias = false;  // of the router's product, trained as any
+  bool scaled_weights = true;       // the chosen experts' probabilities are scaled to add up to one
+  double auxiliary_loss = 0;        // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
+  int layer_offset = 0;             // layers with experts: those where layer % layer_period == layer_offset
+  bool expert_up_bias = false;      // of what goes into each one's activation
 };
 
 struct LatentAttention {

@@ -94,7 +94,10 @@ MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, std::string_view
       p.has_layer_offset() ? read.bounded("layer_offset", p.layer_offset(), 0, m.layer_period - 1) : offset;
   m.expert_up_bias = p.expert_up_bias();
   m.shared_gate = p.shared_gate();
-  m.router_bias = p.router_bias();
+  // Files from before the field: gpt-oss's one bias was called as DeepSeek's is.
+  const bool linear = family == "gpt_oss" && p.router_bias();
+  m.selection_bias = p.router_bias() && !linear;
+  m.router_linear_bias = p.router_linear_bias() || linear;
   m.scaled_weights = !p.unscaled_weights();
   m.auxiliary_loss = read.real("auxiliary_loss", p.auxiliary_loss(), 0, 1e3);
   return m;
@@ -357,7 +360,8 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     m->set_expert_up_bias(t.moe->expert_up_bias);
     m->set_shared_gate(t.moe->shared_gate);
     m->set_unscaled_weights(!t.moe->scaled_weights);
-    m->set_router_bias(t.moe->router_bias);
+    m->set_router_bias(t.moe->selection_bias);
+    m->set_router_linear_bias(t.moe->router_linear_bias);
     m->set_auxiliary_loss(t.moe->auxiliary_loss);
   }
   p->set_layer_pattern(t.layer_pattern);

@@ -62,7 +62,7 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.state_space) return "it has state-space layers";
   if (!t.layer_pattern.empty()) return "its layers are not all attention and MLP";
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
-  if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
+  if (t.moe && (t.moe->shared_gate || t.moe->selection_bias || t.moe->router_linear_bias))
     return "its router has a bias or gates the shared experts";
   if (t.moe && (t.moe->expert_bias || t.moe->expert_up_bias)) return "its experts have biases";
   if (t.moe && t.fine_tuning.any()) return "it has experts, and weights that are not trained";

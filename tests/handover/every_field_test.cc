@@ -66,8 +66,8 @@ const Places& of_transformer() {
       {"head_bias", "head_bias: true"},
       {"position_offset", "learned_positions: true position_offset: 2"},
       {"layer_pattern", "layers: 4 layer_pattern: '*-*-'"},
-      {"multi_token_pattern", "free: of a layer_pattern, which is noted"},
-      {"state_space", "free: of a layer_pattern, which is noted"},
+      {"multi_token_pattern", "free: of a layer_pattern, which is noted or refused"},
+      {"state_space", "free: of a layer_pattern, which is noted or refused"},
       {"fine_tuning", "fine_tuning { rank: 8 }"},
       {"rotary_scaling",
        "rotary_scaling { kind: 'llama3' factor: 8 original_positions: 8192 low_frequency: 1 high_frequency: "
@@ -367,6 +367,7 @@ TEST_CASE("no field of experts or latent attention is lost on the way to a targe
       {"layer_period", "layer_period: 2"},
       {"shared_gate", "shared_ffn_hidden: 2048 shared_gate: true"},
       {"router_bias", "router_bias: true"},
+      {"router_linear_bias", "router_linear_bias: true"},
       {"unscaled_weights", "unscaled_weights: true"},
       {"auxiliary_loss", "auxiliary_loss: 0.02"},
       {"layer_offset", "layer_period: 2 layer_offset: 1"},

@@ -216,6 +216,25 @@ TEST_CASE("export: parts of a model that no flag says are noted") {
   }
 }
 
+TEST_CASE("layers that are run again are told to Megatron Core by chunks of a stage") {
+  Plan plan = llama_plan(1, 2, 4);
+  plan.choices.schedule = Schedule::interleaved;
+  plan.choices.interleave = 2;
+  plan.choices.recompute = Recompute::full;
+  const auto script = [&](int layers) {
+    plan.choices.recompute_layers = layers;
+    return content_of(export_plan(plan, ExportTarget::megatron), "launch.sh");
+  };
+  const std::string whole = script(4), rounded = script(3);
+  CHECK(whole.find("--recompute-num-layers 2 ") != std::string::npos);
+  CHECK(whole.find("of each of its 2 chunks") == std::string::npos);
+  CHECK(rounded.find("--recompute-num-layers 2 ") != std::string::npos);
+  CHECK(rounded.find("NOTE: the plan runs 3 layers of each stage again; this 4, 2 of each of its 2 chunks") !=
+        std::string::npos);
+  CHECK(content_of(export_plan(plan, ExportTarget::nemo), "recipe.yaml").find("recompute_num_layers: 2") !=
+        std::string::npos);
+}
+
 TEST_CASE("an unknown target is refused with the known ones") {
   CHECK_THROWS_AS(export_target_from_name("mesh-tensorflow"), UserError);
   CHECK(export_target_from_name("megatron") == ExportTarget::megatron);

@@ -159,7 +159,7 @@ peft: {_target_: megatron.bridge.peft.lora.LoRA, dim: 16, alpha: 32, target_modu
     CHECK(read.pins.micro_batch == 2);
     CHECK(read.pins.zero == 1);
     CHECK(read.pins.recompute == Recompute::full);
-    CHECK(read.pins.recompute_layers == 3);
+    CHECK(read.pins.recompute_layers == 6);  // 3 of each chunk
     CHECK(read.pins.overlap_grad_reduce == true);
     CHECK(read.global_batch == 64);
     CHECK(read.seq_len == 4096);

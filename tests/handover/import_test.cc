@@ -23,7 +23,7 @@ Plan interesting_plan() {
   plan.choices.interleave = 2;
   plan.choices.zero = 1;
   plan.choices.recompute = Recompute::full;
-  plan.choices.recompute_layers = 5;
+  plan.choices.recompute_layers = 6;
   plan.choices.sequence_parallel = true;
   plan.choices.bucket_bytes = 64e6;
   check_plan(plan);
@@ -137,7 +137,7 @@ TEST_CASE("what is exported for Megatron-LM is read back as the same plan") {
   CHECK(read.pins.interleave == 2);
   CHECK(read.pins.zero == 1);
   CHECK(read.pins.recompute == Recompute::full);
-  CHECK(read.pins.recompute_layers == 5);
+  CHECK(read.pins.recompute_layers == 6);
   CHECK(read.pins.sequence_parallel == true);
   CHECK(read.pins.overlap_grad_reduce == true);
   CHECK(read.pins.bucket_bytes == Approx(64e6));

@@ -54,9 +54,9 @@ TypeOf of_file(const std::string& file) {
   };
 }
 
-// "one:a|b".
+// "one:a|b", "each:a|b".
 bool is_one_of(const std::string& type, const std::string& value) {
-  return ("|" + type.substr(4) + "|").find("|" + value + "|") != std::string::npos;
+  return ("|" + type.substr(type.find(':') + 1) + "|").find("|" + value + "|") != std::string::npos;
 }
 
 void check_value(Settings& settings, const std::string& name, const std::string& type) {
@@ -66,6 +66,9 @@ void check_value(Settings& settings, const std::string& name, const std::string&
   if (type == "flag") CHECK_NOTHROW(settings.flag(name));
   if (type == "word") CHECK_NOTHROW(settings.text(name));
   if (type.starts_with("one:")) CHECK(is_one_of(type, settings.text(name).value_or("")));
+  if (type.starts_with("each:"))
+    for (const std::string& value : settings.list(name).value_or(std::vector<std::string>()))
+      CHECK(is_one_of(type, value));
   if (type == "list") CHECK_NOTHROW(settings.list(name));
   if (type == "lists") CHECK_NOTHROW(settings.lists(name));
 }
@@ -116,8 +119,14 @@ std::vector<Plan> plans() {
       choices.stage_layers.clear();
       choices.pp = 1;
       choices.ep = 4;
-      add("mixtral-8x7b", 16, choices, runtime, DType::bf16);
+      add("mixtral-8x7b", 16, choices, runtime, zero == 1 ? DType::fp8 : DType::bf16);
     }
+  for (const char* model : {"deepseek-v3", "gpt-oss-20b", "minitron-4b"}) {
+    Choices choices;
+    choices.zero = 1;
+    add((ORRERY_TEST_DATA "/huggingface/" + std::string(model) + ".json").c_str(), 16, choices,
+        "megatron-core", DType::bf16);
+  }
   for (const std::uint8_t targets : {std::uint8_t{kAllProjections}, std::uint8_t{kQuery | kValue}})
     for (const BaseType base : {BaseType::none, BaseType::nf4_dq}) {
       Choices choices;
@@ -220,7 +229,7 @@ TEST_CASE("descriptions of keys are whole: a type that is known, a meaning, each
       CHECK(names.insert(key.name).second);
       CHECK_FALSE(key.meaning.empty());
       const std::set<std::string_view> types = {"count", "number", "flag", "word", "list", "lists", "any"};
-      CHECK((types.count(key.type) == 1 || key.type.starts_with("one:")));
+      CHECK((types.count(key.type) == 1 || key.type.starts_with("one:") || key.type.starts_with("each:")));
     }
     CHECK(names.size() > 70);
   }

@@ -1,14 +1,18 @@
 // Models that real parsers of these targets once got wrong, from their own configurations: what must be said
 // is said, and what cannot be is noted.
 #include <catch2/catch.hpp>
+#include <map>
 #include <memory>
 #include <regex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "handover/export.h"
+#include "handover/export_common.h"
+#include "handover/import.h"
 #include "tests/support/jobs.h"
 
 using namespace orrery;
@@ -67,7 +71,11 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
               {"--moe-router-score-function sigmoid", "--moe-router-enable-expert-bias",
                "--moe-router-load-balancing-type none", "--moe-layer-freq '([0]*3+[1]*58)'",
                "--moe-shared-expert-intermediate-size 2048", "--moe-router-topk-scaling-factor 2.5",
-               "NOTE: the router looks at all experts"});
+               "--moe-router-num-groups 8", "--moe-router-group-topk 4", "--qk-layernorm"});
+  check_lacks(script_of(plan_of("deepseek-v3"), ExportTarget::megatron),
+              {"n_group", "topk_group", "topk_method", "scoring_func"});
+  check_holds(script_of(plan_of("glm-4.5"), ExportTarget::nemo, "recipe.yaml"),
+              {"moe_router_score_function: \"sigmoid\""});
   Plan lite = plan_of("deepseek-v2-lite");
   check_holds(script_of(lite, ExportTarget::megatron),
               {"--moe-router-pre-softmax", "--rope-type rope", "--no-rope-fusion"});
@@ -81,6 +89,131 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
   const std::string scaled = script_of(lite, ExportTarget::megatron);
   check_holds(scaled, {"--rope-type yarn", "--rotary-scaling-factor 40"});
   check_lacks(scaled, {"--no-rope-fusion"});
+}
+
+TEST_CASE("a layout has the embedding, each layer, the further tokens' modules and the loss") {
+  Plan plan = plan_of("deepseek-v3", 1, 8);
+  REQUIRE(plan.job->workload.transformer->multi_token_layers == 1);
+  plan.choices.pp = 4;
+  plan.choices.dp = 2;
+  const std::string layout = megatron_layout(plan);
+  INFO(layout);
+  CHECK(layout.ends_with("mL"));
+  const std::string flags =
+      "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout '" + layout + "'";
+  CHECK(import_megatron(flags, 61, 8).pins.stage_layers == layers_by_part(plan));
+  std::map<char, int> count;
+  for (std::size_t at = 0; at < layout.size(); ++at) {
+    if (std::string_view("EtmL").find(layout[at]) == std::string_view::npos) continue;
+    count[layout[at]] +=
+        at + 1 < layout.size() && layout[at + 1] == '*' ? std::stoi(layout.substr(at + 2)) : 1;
+  }
+  CHECK(count == std::map<char, int>{{'E', 1}, {'t', 61}, {'m', 1}, {'L', 1}});
+  CHECK(script_of(plan, ExportTarget::megatron).find("--mtp-num-layers 1") != std::string::npos);
+}
+
+TEST_CASE("Megatron-LM gets GPT-OSS's biases, sinks, bounds and its own router") {
+  for (const Plan& plan :
+       {plan_of("gpt-oss-20b"),
+        Plan{test::make_job("gpt-oss-20b", "dgx-h100", 8, 32, 2048), plan_of("gpt2").choices}}) {
+    const std::string script = script_of(plan, ExportTarget::megatron);
+    check_holds(script, {"--softmax-type learnable", "--attention-backend fused", "--quick-geglu",
+                         "--glu-linear-offset 1.0", "--activation-func-clamp-value 7",
+                         "--moe-router-load-balancing-type aux_loss", "--no-bias-dropout-fusion"});
+    check_lacks(script,
+                {"sigmoid", "expert-bias", "--swiglu", "--disable-bias-linear", "left out here", "mscale"});
+    check_lacks(script_of(plan, ExportTarget::nemo, "recipe.yaml"), {"sigmoid", "expert_bias"});
+    CHECK_THROWS_AS(script_of(plan, ExportTarget::torchtitan), UserError);
+  }
+  Plan split = plan_of("gpt-oss-20b", 2, 4);
+  split.choices.etp = 2;
+  CHECK_THROWS_WITH(script_of(split, ExportTarget::megatron), Catch::Contains("experts with biases"));
+}
+
+TEST_CASE("Megatron-LM gets norms by one more than their weights and squared activations") {
+  const std::string gemma = script_of(plan_of("gemma-2b"), ExportTarget::megatron);
+  check_holds(gemma, {"--apply-layernorm-1p"});
+  check_lacks(gemma, {"norms by one more"});
+  const std::string minitron = script_of(plan_of("minitron-4b"), ExportTarget::megatron);
+  check_holds(minitron, {"--squared-relu", "--apply-layernorm-1p"});
+  check_lacks(minitron, {"relu2", "norms by one more", "MLP is by"});
+}
+
+TEST_CASE("how a checkpoint keeps its weights changes no loss") {
+  for (const char* model : {"phi-3-mini-4k", "internlm2-7b", "starcoderbase-1b"})
+    check_lacks(script_of(plan_of(model), ExportTarget::megatron), {"in one tensor"});
+  check_holds(script_of(plan_of("phi-3-mini-4k"), ExportTarget::deepspeed), {"in one tensor each"});
+}
+
+TEST_CASE("Megatron-LM's pretrain_gpt.py is given decoders of one kind of layer, and nothing else") {
+  for (const char* model : {"jamba-v0.1", "nemotron-h-8b", "qwen3-next-80b-a3b", "mamba2-130m"})
+    CHECK_THROWS_WITH(script_of(plan_of(model), ExportTarget::megatron),
+                      Catch::Contains("builds no layers of several kinds"));
+  CHECK_THROWS_WITH(script_of(plan_of("bert-large-uncased"), ExportTarget::megatron),
+                    Catch::Contains("builds no encoder"));
+}
+
+TEST_CASE("shares that are not equal become equal ones, or are refused") {
+  Plan plan{test::make_job("llama3-8b", "dgx-h100", 8, 64, 2048), {}};
+  plan.choices.dp = 8;
+  plan.choices.replica_batches = {12, 12, 12, 12, 4, 4, 4, 4};
+  for (const auto& [target, file, said] :
+       {std::tuple{ExportTarget::deepspeed, "ds_config.json", "\"gradient_accumulation_steps\": 8"},
+        {ExportTarget::horovod, "launch.sh", "backward_passes_per_step=8"},
+        {ExportTarget::tensorflow, "launch.sh", "gradient_accumulation_steps=8"},
+        {ExportTarget::torchrun, "train.py", "each of micro-batches: 8"},
+        {ExportTarget::torchtune, "config.yaml", "gradient_accumulation_steps: 8"},
+        {ExportTarget::megatron, "launch.sh", "--global-batch-size 64"}}) {
+    check_holds(script_of(plan, target, file), {said});
+    check_holds(script_of(plan, target), {"8 micro-batches of 1, and the slowest sets the pace"});
+  }
+  plan.choices.replica_batches = {12, 12, 12, 12, 4, 4, 4, 8};  // 68 samples
+  const auto job = std::make_shared<Job>(*plan.job);
+  job->training.global_batch = 68;
+  plan.job = job;
+  for (const ExportTarget target :
+       {ExportTarget::deepspeed, ExportTarget::horovod, ExportTarget::tensorflow, ExportTarget::torchrun,
+        ExportTarget::torchtune, ExportTarget::megatron, ExportTarget::torchtitan, ExportTarget::nemo})
+    CHECK_THROWS_WITH(script_of(plan, target), Catch::Contains("68 samples are no multiple of 8 replicas"));
+}
+
+TEST_CASE("one hardware queue is asked for by Megatron Core without FSDP alone") {
+  Plan plan = plan_of("llama-3-8b", 2, 4);
+  const auto asks = [&](ExportTarget target) {
+    return script_of(plan, target).find("CUDA_DEVICE_MAX_CONNECTIONS") != std::string::npos;
+  };
+  CHECK(asks(ExportTarget::megatron));
+  CHECK(asks(ExportTarget::nemo));
+  for (const ExportTarget target :
+       {ExportTarget::torchtitan, ExportTarget::deepspeed, ExportTarget::torchtune, ExportTarget::horovod})
+    CHECK_FALSE(asks(target));
+  plan.choices.zero = 3;
+  CHECK_FALSE(asks(ExportTarget::megatron));
+  CHECK_FALSE(asks(ExportTarget::nemo));
+}
+
+TEST_CASE("DeepSpeed's pipelines are refused with sharded gradients, which its engine refuses") {
+  Plan plan = plan_of("llama-3-8b");
+  plan.choices.pp = 2;
+  plan.choices.dp = 4;
+  CHECK_NOTHROW(script_of(plan, ExportTarget::deepspeed));
+  for (const int zero : {2, 3}) {
+    plan.choices.zero = zero;
+    CHECK_THROWS_WITH(script_of(plan, ExportTarget::deepspeed), Catch::Contains("takes no stage above 1"));
+  }
+}
+
+TEST_CASE("train.py is not written for sequences longer than its learned positions") {
+  const auto plan = [](int seq_len) {
+    Plan longer = plan_of("gpt2");
+    const auto job = std::make_shared<Job>(*longer.job);
+    job->training.seq_len = seq_len;
+    longer.job = job;
+    return longer;
+  };
+  CHECK_NOTHROW(script_of(plan(1024), ExportTarget::torchrun));
+  CHECK_THROWS_WITH(script_of(plan(4096), ExportTarget::torchrun),
+                    Catch::Contains("learned positions for 1024"));
 }
 
 TEST_CASE("Megatron-LM drops out what the model does, not what it does by itself") {
@@ -108,6 +241,45 @@ TEST_CASE("torchtitan trains the plan's model in the family that it is of") {
   check_holds(family("mixtral-8x7b"), {"models.qwen3", "moe_enabled=True"});
   check_holds(family("deepseek-v2-lite"), {"models.deepseek_v3", "q_lora_rank=0"});
   CHECK_THROWS_AS(family("gpt-neox-20b"), UserError);
+}
+
+TEST_CASE("torchtitan's float8 goes by the names that its converters are registered under") {
+  const auto toml = [](const std::string& config, int cp = 1) {
+    Plan plan = plan_of(config);
+    plan.choices.zero = 3;
+    plan.choices.cp = cp;
+    plan.choices.dp = 8 / cp;
+    const auto job = std::make_shared<Job>(*plan.job);
+    job->training.precision = DType::fp8;
+    plan.job = job;
+    return script_of(plan, ExportTarget::torchtitan, "train.toml");
+  };
+  const std::string dense = toml("llama-3-8b");
+  check_holds(dense, {"converters = [\"quantize.linear.float8\"]\n", "filter_fqns = [\"output\"]"});
+  check_lacks(dense, {"grouped_mm"});
+  const std::string experts = toml("mixtral-8x7b");
+  check_holds(experts, {"converters = [\"quantize.linear.float8\", \"quantize.grouped_mm.float8\"]\n",
+                        "[quantize.grouped_mm.float8]\nfqns = [\"experts\"]"});
+  // Its float8 experts assert that there are no context ranks.
+  check_lacks(toml("mixtral-8x7b", 2), {"grouped_mm"});
+  for (const char* name : {"float8", "quantize.linear.float8", "quantize.grouped_mm.float8", "mx"})
+    CHECK(import_torchtitan(std::string("[model]\nconverters = [\"") + name + "\"]\n", "train.toml", 32, 8)
+              .precision == DType::fp8);
+}
+
+TEST_CASE("torchtitan compiles where the plan's runtime does, and not unless told") {
+  Plan plan = plan_of("llama-3-8b");
+  plan.choices.zero = 3;
+  const auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  for (const bool compiled : {true, false}) {
+    job->runtime.fused_elementwise = compiled;
+    const std::string toml = script_of(plan, ExportTarget::torchtitan, "train.toml");
+    check_holds(toml, {compiled ? "[compile]\nenable = true" : "[compile]\nenable = false"});
+    CHECK(import_torchtitan(toml, "train.toml", 32, 8).runtime.fused_elementwise == compiled);
+  }
+  CHECK(import_torchtitan("[training]\nseq_len = 2048\n", "train.toml", 32, 8).runtime.fused_elementwise ==
+        false);
 }
 
 TEST_CASE("DeepSpeed's own check of its batch holds under every form") {

@@ -95,6 +95,11 @@ const std::vector<Variant>& of_megatron() {
        [](Choices& c) {
          c.pp = 4, c.schedule = Schedule::interleaved, c.interleave = 2, c.recompute = Recompute::full;
        }},
+      {"interleaved, some layers again", 32,
+       [](Choices& c) {
+         c.pp = 4, c.schedule = Schedule::interleaved, c.interleave = 2, c.recompute = Recompute::full;
+         c.recompute_layers = 4;  // of a stage, 2 of each chunk
+       }},
       {"sequences over ranks, sharded weights", 32,
        [](Choices& c) { c.tp = 2, c.cp = 2, c.zero = 3, c.sequence_parallel = true; }},
   };
@@ -225,7 +230,9 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
     const Plan plan = plan_of(variant, "llama3-8b");
     const std::string toml = text_of_file(export_plan(plan, ExportTarget::torchtitan), "train.toml");
     INFO(variant.name << "\n" << toml);
-    check_same(plan, import_torchtitan(toml, "train.toml", 32, variant.devices), false);
+    const Imported read = import_torchtitan(toml, "train.toml", 32, variant.devices);
+    check_same(plan, read, false);
+    CHECK(read.runtime.fused_elementwise == plan.job->runtime.fused_elementwise);
   }
 }
 

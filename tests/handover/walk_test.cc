@@ -164,7 +164,7 @@ TEST_CASE("every setting of torchtitan is honoured, or listed with its reason") 
   const std::string looped =
       R"({"parallelism.pipeline_parallel_degree": 2, "parallelism.pipeline_parallel_schedule": "Interleaved1F1B"})";
   const Samples samples = {
-      {"model.converters", {R"(["float8"])", ""}},
+      {"model.converters", {R"(["quantize.linear.float8"])", ""}},
       {"optimizer.name", {R"("Adam")", ""}},
       {"training.local_batch_size", {"4", ""}},
       {"training.dtype", {R"("bfloat16")", R"({"training.mixed_precision_param": "float32"})"}},

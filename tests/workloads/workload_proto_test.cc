@@ -1,4 +1,6 @@
 #include <catch2/catch.hpp>
+#include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "proto/textproto.h"
@@ -36,6 +38,23 @@ TEST_CASE("workload: every catalog entry survives its file form") {
       CHECK(copy.operators[i].image == workload.operators[i].image);
     }
   }
+}
+
+TEST_CASE("workload: gpt-oss's router has a linear layer's bias, in files from before it had a name, too") {
+  const auto read = [](const std::string& family, const std::string& bias) {
+    const Workload workload =
+        parse_workload("name: \"m\"\ntransformer { family: \"" + family +
+                       "\" layers: 2 hidden: 64 vocab: 10 max_positions: 8 heads: 4 ffn_hidden: 8\n"
+                       "moe { experts: 4 experts_per_token: 2 expert_ffn_hidden: 8 " +
+                       bias + " } }");
+    return std::tuple(workload.transformer->moe->selection_bias,
+                      workload.transformer->moe->router_linear_bias, workload.parameters());
+  };
+  const std::int64_t without = std::get<2>(read("gpt_oss", ""));
+  CHECK(read("gpt_oss", "router_bias: true") == std::tuple(false, true, without + 2 * 4));
+  CHECK(read("gpt_oss", "router_linear_bias: true") == std::tuple(false, true, without + 2 * 4));
+  CHECK(read("deepseek_v3", "router_bias: true") ==
+        std::tuple(true, false, std::get<2>(read("deepseek_v3", "")) + 2 * 4));
 }
 
 TEST_CASE("workload: errors name file, line and field") {

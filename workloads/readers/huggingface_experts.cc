@@ -87,7 +87,8 @@ void Structure::read_experts() {
   read_expert_layers(&moe);
   moe.shared_gate = fact("shared_gate") && moe.shared_ffn_hidden > 0;
   // The router's correction bias came with v3's auxiliary-loss-free balancing.
-  moe.router_bias = fact("router_bias") || config_.text("topk_method", "") == "noaux_tc";
+  moe.selection_bias = fact("router_bias") || config_.text("topk_method", "") == "noaux_tc";
+  moe.router_linear_bias = fact("router_linear_bias");
   moe.expert_bias = fact("expert_bias");
   moe.expert_up_bias = fact("expert_up_bias");
   moe.scaled_weights = config_.boolean("norm_topk_prob", true);

@@ -78,7 +78,8 @@ void read_routing(Config& config, Transformer* t) {
   // One group is none, whatever is chosen of it.
   const int groups = config.has("n_group") ? config.integer("n_group", 1, 1, kMostGroups) : 1;
   unless("n_group", "1", std::to_string(groups));
-  config.integer("topk_group", 1, 1, kMostGroups);
+  const int chosen = config.integer("topk_group", 1, 1, kMostGroups);
+  if (groups > 1) unless("topk_group", "", std::to_string(chosen));
   const std::string method = config.text("topk_method", "greedy");
   if (method != "greedy" && (groups > 1 || method != "group_limited_greedy"))
     unless("topk_method", "greedy", method);

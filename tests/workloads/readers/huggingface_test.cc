@@ -172,7 +172,7 @@ TEST_CASE("huggingface: what changes the mathematics and is not computed is said
   CHECK(unexecuted("\"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\"") ==
         Texts{"routed_scaling_factor 2.5", "scoring_func sigmoid"});
   CHECK(unexecuted("\"n_group\": 8, \"topk_group\": 4, \"topk_method\": \"noaux_tc\"") ==
-        Texts{"n_group 8", "topk_method noaux_tc"});
+        Texts{"n_group 8", "topk_group 4", "topk_method noaux_tc"});
   CHECK(unexecuted(
             "\"n_group\": 1, \"topk_group\": 1, \"topk_method\": \"greedy\", \"routed_scaling_factor\": 1.0")
             .empty());
