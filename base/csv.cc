@@ -9,7 +9,7 @@ namespace orrery {
 namespace {
 
 // Reads one record that starts at `at`; moves `at` behind its line break and counts lines.
-CsvRow read_record(std::string_view text, std::size_t& at, int& line, std::string_view file) {
+CsvRow read_record(std::string_view text, std::size_t& at, int& line, std::string_view file, char separator) {
   CsvRow row;
   row.line = line;
   std::string field;
@@ -28,7 +28,7 @@ CsvRow read_record(std::string_view text, std::size_t& at, int& line, std::strin
       }
     } else if (c == '"' && field.empty()) {
       quoted = true;
-    } else if (c == ',') {
+    } else if (c == separator) {
       row.fields.push_back(std::move(field));
       field.clear();
     } else if (c == '\n') {
@@ -56,18 +56,18 @@ const std::string& CsvTable::field(const CsvRow& row, std::string_view name) con
   return index < 0 ? empty : row.fields[static_cast<std::size_t>(index)];
 }
 
-CsvTable parse_csv(std::string_view text, std::string_view file) {
+CsvTable parse_csv(std::string_view text, std::string_view file, char separator) {
   CsvTable table;
   table.file = file;
   std::size_t at = 0;
   int line = 1;
   if (text.substr(0, 3) == "\xEF\xBB\xBF") at = 3;
-  table.columns = read_record(text, at, line, file).fields;
+  table.columns = read_record(text, at, line, file, separator).fields;
   if (table.columns.size() == 1 && table.columns[0].empty()) {
     throw UserError(file, 1, "the table is empty", "a header row of column names");
   }
   while (at < text.size()) {
-    CsvRow row = read_record(text, at, line, file);
+    CsvRow row = read_record(text, at, line, file, separator);
     if (row.fields.size() == 1 && row.fields[0].empty()) continue;
     if (row.fields.size() != table.columns.size()) {
       throw UserError(file, row.line, "the row has " + std::to_string(row.fields.size()) + " fields",

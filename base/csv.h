@@ -1,4 +1,5 @@
-// Comma-separated tables with a header row (RFC 4180: quoted fields, doubled quotes, line breaks in quotes).
+// Tables with a header row, separated by commas (RFC 4180: quoted fields, doubled quotes, line breaks in
+// quotes).
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,7 @@ struct CsvTable {
 
 // Throws UserError with file:line on an unclosed quote, a row with another number of fields than the header,
 // or no header.
-CsvTable parse_csv(std::string_view text, std::string_view file);
+CsvTable parse_csv(std::string_view text, std::string_view file, char separator = ',');
 CsvTable read_csv(const std::filesystem::path& path);
 // One record with its line break; fields that need quotes get them.
 std::string csv_line(const std::vector<std::string>& fields);

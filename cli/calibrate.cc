@@ -11,6 +11,7 @@
 #include "base/statistics.h"
 #include "cli/executor.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -164,6 +165,8 @@ int calibrate_from_files(const CalibrateOptions& options) {
       "{}: {}\n  {}\n", what_it_is_from(result, options.cluster),
       options.out.empty() ? "plans on it use this from now on." : "plan on this in its place.", result.file));
   print(result, options.output);
+  for (const std::string& doubt : result.calibrated.doubts)
+    fmt::print(stderr, "orrery: warning: {}\n", in_flags(doubt));
   options.output.write(to_json(result));
   return 0;
 }

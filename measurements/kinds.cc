@@ -10,6 +10,7 @@
 #include "base/statistics.h"
 #include "evidence/fields.h"
 #include "evidence/machines.h"
+#include "measurements/log_lines.h"
 #include "topologies/device_catalog.h"
 
 namespace orrery::measurements {
@@ -75,7 +76,7 @@ const std::vector<Kind>& kinds() {
       {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
        read_nccl_tests},
       {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
-       is_megatron_log, read_megatron_log},
+       is_megatron_log, read_megatron_log, false, true},
       {"a log of Hugging Face's Trainer, with or without DeepSpeed",
        "its mean step, with the configuration that it prints", is_trainer_log, read_trainer_log},
       {"a log of torchtitan", "its median step, with the configuration that it prints", is_torchtitan_log,
@@ -173,7 +174,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    lines.push_back(line);
+    lines.push_back(without_rank(line));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;

@@ -35,6 +35,7 @@ void read_trace(const Source& source, const Context& context, Measurements* meas
 bool is_nccl_tests(std::string_view head);
 void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements);
 
+// Steps without arguments go to Measurements::logs.
 bool is_megatron_log(std::string_view head);
 void read_megatron_log(const Source& source, const Context& context, Measurements* measurements);
 
@@ -88,6 +89,7 @@ void add_log(const std::string& file, int line,
              const Context& context, Measurements* measurements);
 // Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
 void check_device(const std::string& device, const Context& context, const std::string& file, int line);
+// Of a log: without ends of lines, and without launchers' tags (log_lines.h, without_rank).
 std::vector<std::string_view> lines_of(std::string_view text);
 
 }  // namespace orrery::measurements

@@ -73,6 +73,7 @@ struct Measurements {
   std::vector<TimedLog> logs;
   std::string runtime;  // Context's
   std::vector<Ignored> ignored;
+  std::vector<std::string> doubts;  // FILE:LINE: what was taken all the same
 
   // Of the same file and reason only the first is named.
   void ignore(const std::string& file, int line, const std::string& why);

@@ -96,9 +96,22 @@ std::vector<double> steady(const std::vector<Iterations>& all, int* line) {
   return seconds;
 }
 
+// Megatron-Core's models are an option until mid-2024, then what runs unless the old ones are asked for
+// (use_legacy_models). Transformer Engine's layers are what Megatron-Core is made of, whoever calls them.
 std::string framework_of(const MegatronLog& log) {
   if (log.is("deepspeed")) return "Megatron-DeepSpeed";
-  return log.is("use_mcore_models") ? "Megatron-Core" : "Megatron-LM";
+  const bool core = log.is("use_mcore_models") || log.argument("use_legacy_models") == "False" ||
+                    log.argument("transformer_impl") == "transformer_engine";
+  return core ? "Megatron-Core" : "Megatron-LM";
+}
+
+// What was asked for that would be learned as something else; empty: nothing.
+std::string beyond_columns(const MegatronLog& log) {
+  for (const char* name : {"optimizer_cpu_offload", "cpu_offloading", "use_torch_fsdp2", "use_megatron_fsdp",
+                           "use_custom_fsdp", "multi_latent_attention"})
+    if (log.is(name)) return name;
+  const std::string sharding = log.argument("data_parallel_sharding_strategy");
+  return sharding.empty() || sharding == "no_shard" ? "" : "data_parallel_sharding_strategy " + sharding;
 }
 
 std::string sharding_of(const MegatronLog& log) {
@@ -159,11 +172,13 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
   if (log.iterations().empty()) return measurements->ignore(file, 0, "a log without a time of an iteration");
   int line = 0;
   const std::vector<double> seconds = steady(log.iterations(), &line);
-  if (!log.has_arguments())
-    return measurements->ignore(file, line, "a log that does not print its arguments");
+  // Megatron-Bridge, or a script that prints them elsewhere: a table may say what it is of.
+  if (!log.has_arguments()) return measurements->logs.push_back({file, seconds});
   // What the columns of a table of steps cannot say.
   if (!log.argument("num_experts").empty())
     return measurements->ignore(file, line, "a log of a model with experts");
+  if (const std::string what = beyond_columns(log); !what.empty())
+    return measurements->ignore(file, line, fmt::format("a run with {}, which no column says", what));
   if (log.argument("pipeline_model_parallel_size").empty())
     return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
   add_log(file, line, columns_of(log, median(seconds), log.iterations().back().batch),

@@ -3,8 +3,12 @@
 // tests.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 
@@ -19,6 +23,7 @@ namespace {
 constexpr std::size_t kMostLineBytes = 4096;  // a longer one is somebody else's
 // Bandwidths are printed to two digits, times to four or more.
 constexpr double kRounding = 0.03;
+constexpr std::size_t kMostRowsOfTest = 1 << 16;
 
 const std::map<std::string, CollectiveKind, std::less<>>& tests() {
   static const std::map<std::string, CollectiveKind, std::less<>> known = {
@@ -26,13 +31,6 @@ const std::map<std::string, CollectiveKind, std::less<>>& tests() {
       {"reduce_scatter", CollectiveKind::reduce_scatter}, {"alltoall", CollectiveKind::all_to_all},
       {"broadcast", CollectiveKind::broadcast},           {"reduce", CollectiveKind::reduce}};
   return known;
-}
-
-// "[1,0]<stdout>:" before a line (mpirun --tag-output).
-std::string_view without_tag(std::string_view line) {
-  if (!line.starts_with('[')) return line;
-  const std::size_t at = line.find(">:");
-  return at == std::string_view::npos || at > 64 ? line : line.substr(at + 2);
 }
 
 std::vector<std::string> words_of(std::string_view line) {
@@ -47,9 +45,13 @@ std::vector<std::string> words_of(std::string_view line) {
 
 struct Timed {
   double bytes = 0, seconds = 0;
-  double bus_factor = 0;  // bus over algorithm bandwidth
-  std::string operation;  // "sum" "none"; empty: not printed
+  double algorithm = 0, bus = 0;  // bandwidths as printed, GB/s
+  std::string operation;          // "sum" "none"; empty: not printed
   int root = -1;
+  bool checked = false, checked_in_place = false;  // not "N/A" under #wrong
+  int line = 0;
+
+  double bus_factor() const { return algorithm > 0 ? bus / algorithm : 0; }
 };
 
 // size count type [redop] [root], then out of place and in place: time algbw busbw #wrong. Nothing: another
@@ -73,7 +75,10 @@ std::optional<Timed> timed(std::string_view line) {
              bus = parse_number(words[at + 2]);
   if (!time_us || !algorithm || !bus) return std::nullopt;
   row.seconds = *time_us * 1e-6;
-  row.bus_factor = *algorithm > 0 ? *bus / *algorithm : 0;
+  row.algorithm = *algorithm;
+  row.bus = *bus;
+  row.checked = words[at + 3] != "N/A";
+  row.checked_in_place = words[at + 7] != "N/A";
   // The columns are what they are taken for, where enough digits are printed to say so.
   if (*algorithm >= 1 && std::abs(row.bytes / row.seconds / (*algorithm * 1e9) - 1) > kRounding)
     return std::nullopt;
@@ -89,8 +94,9 @@ class NcclTestsReader {
     const std::string text = source_.text();
     for (const std::string_view line : lines_of(text)) {
       ++line_;
-      if (line.size() < kMostLineBytes) take(without_tag(line));
+      if (line.size() < kMostLineBytes) take(line);
     }
+    conclude();
     if (!any_row_)
       throw UserError(source_.name(), 0, "holds no time of a collective", "the rows that nccl-tests prints");
   }
@@ -100,10 +106,12 @@ class NcclTestsReader {
     if (line.find("_perf") != std::string_view::npos) take_name(line);
     if (line.starts_with('#')) {
       take_comment(line);
-    } else if (const auto row = timed(line)) {
+    } else if (auto row = timed(line)) {
       any_row_ = true;
       in_rows_ = true;
-      add(*row);
+      row->line = line_;
+      if (rows_.size() == kMostRowsOfTest) conclude();
+      rows_.push_back(std::move(*row));
     }
   }
 
@@ -111,56 +119,105 @@ class NcclTestsReader {
   void take_name(std::string_view line) {
     static const std::regex name(R"(([a-z_]+)_perf)");
     std::cmatch found;
-    if (std::regex_search(line.data(), line.data() + line.size(), found, name)) test_ = found[1];
+    if (!std::regex_search(line.data(), line.data() + line.size(), found, name)) return;
+    conclude();
+    test_ = found[1];
     if (line.find("concluded") != std::string_view::npos) test_.clear();
   }
 
   void take_comment(std::string_view line) {
-    static const std::regex rank(R"(^#\s+Rank\s+\d+ .*\bon\s+(\S+) device\s+(\d+) \[[^\]]*\]\s*(.*\S)\s*$)");
+    static const std::regex rank(
+        R"(^#\s+Rank\s+\d+ +(?:Group\s+(\d+) )?.*\bon\s+(\S+) device\s+(\d+) \[[^\]]*\]\s*(.*\S)\s*$)");
+    if (line.find("minBytes ") != std::string_view::npos ||
+        line.find("Avg bus bandwidth") != std::string_view::npos)
+      conclude();
     std::cmatch found;
     if (!std::regex_search(line.data(), line.data() + line.size(), found, rank)) return;
     if (in_rows_) {
+      conclude();
       devices_.clear();
+      groups_.clear();
       in_rows_ = false;
     }
-    ++devices_[found[1]];
-    check_device(found[3], context_, source_.name(), line_);
+    if (found[1].matched) groups_.insert(found[1]);
+    ++devices_[found[2]];
+    check_device(found[4], context_, source_.name(), line_);
   }
 
-  std::optional<CollectiveKind> kind_of(const Timed& row, int devices) const {
+  // Those whose operation, root and bus bandwidth these are; of a row whose bandwidths are rounded to nothing
+  // too many.
+  static std::vector<CollectiveKind> kinds_like(const Timed& row, int devices) {
+    const double n = devices, factor = row.bus_factor();
+    // Both bandwidths are off by up to half a digit.
+    const double rounding =
+        kRounding + (row.algorithm > 0 && row.bus > 0 ? 0.005 / row.algorithm + 0.005 / row.bus : 1e9);
+    const auto near = [&](double expected) { return std::abs(factor / expected - 1) < rounding; };
+    const bool reduces = !row.operation.empty() && row.operation != "none";
+    std::vector<CollectiveKind> like;
+    if (row.root >= 0) {
+      if (near(1)) like.push_back(reduces ? CollectiveKind::reduce : CollectiveKind::broadcast);
+      return like;
+    }
+    if (reduces && near(2 * (n - 1) / n)) like.push_back(CollectiveKind::all_reduce);
+    if (!near((n - 1) / n)) return like;
+    if (reduces) like.push_back(CollectiveKind::reduce_scatter);
+    // What is sent to all is not checked in place.
+    if (!reduces && (row.checked_in_place || !row.checked)) like.push_back(CollectiveKind::all_gather);
+    if (!reduces && !row.checked_in_place) like.push_back(CollectiveKind::all_to_all);
+    return like;
+  }
+
+  // Versions before 2.17 do not print the test's name: the row with most digits says what all are, and the
+  // file's name where it leaves several.
+  std::optional<CollectiveKind> kind_of_rows(int devices) const {
     if (const auto known = tests().find(test_); known != tests().end()) return known->second;
     if (!test_.empty()) return std::nullopt;
-    // Versions before 2.17 do not print the test's name: the bus factor, the operation and the root do.
-    const double n = devices;
-    const auto near = [&](double factor) { return std::abs(row.bus_factor / factor - 1) < kRounding; };
-    const bool reduces = !row.operation.empty() && row.operation != "none";
-    if (reduces && near(2 * (n - 1) / n) && row.root < 0) return CollectiveKind::all_reduce;
-    if (reduces && near((n - 1) / n)) return CollectiveKind::reduce_scatter;
-    if (row.root >= 0 && near(1)) return reduces ? CollectiveKind::reduce : CollectiveKind::broadcast;
+    const auto most = std::max_element(rows_.begin(), rows_.end(), [](const Timed& one, const Timed& other) {
+      return one.algorithm < other.algorithm;
+    });
+    const std::vector<CollectiveKind> like = kinds_like(*most, devices);
+    if (like.size() == 1) return like.front();
+    const std::string file = std::filesystem::path(source_.name()).filename().string();
+    for (const auto& [name, kind] : tests())
+      if (const std::size_t at = file.find(name + "_perf");
+          at != std::string::npos &&
+          (at == 0 || std::isalpha(static_cast<unsigned char>(file[at - 1])) == 0) &&
+          std::find(like.begin(), like.end(), kind) != like.end())
+        return kind;
     return std::nullopt;
   }
 
-  void ignore(const std::string& why) { measurements_->ignore(source_.name(), line_, why); }
-
-  void add(const Timed& row) {
+  // The rows of one test, which ends here.
+  void conclude() {
+    if (rows_.empty()) return;
     int devices = 0, most = 0, least = 1 << 30;
     for (const auto& [host, count] : devices_) {
       devices += count;
       most = std::max(most, count);
       least = std::min(least, count);
     }
-    const auto kind = kind_of(row, devices);
+    const auto kind = devices >= 2 ? kind_of_rows(devices) : std::nullopt;
+    for (const Timed& row : rows_) add(row, kind, devices, most, least);
+    rows_.clear();
+  }
+
+  void add(const Timed& row, std::optional<CollectiveKind> kind, int devices, int most, int least) {
+    const auto ignore = [&](const std::string& why) { measurements_->ignore(source_.name(), row.line, why); };
     const int per_node = context_.cluster.groups.front().node.devices;
     if (devices < 2) return ignore("a row of fewer than two devices, or of a test that does not list them");
+    if (groups_.size() > 1)
+      return ignore(fmt::format("{} groups at once (NCCL_TESTS_SPLIT), which share links", groups_.size()));
     if (most != least) return ignore("nodes with different numbers of devices");
     if (!kind)
-      return ignore(test_.empty() ? "a test that is not named" : fmt::format("no model of {}_perf", test_));
+      return ignore(test_.empty() ? "a test that is not named: give the file its name, as in "
+                                    "all_gather_perf.log"
+                                  : fmt::format("no model of {}_perf", test_));
     if (row.bytes <= 0 || row.seconds <= 0) return ignore("no bytes, or no time");
     if (most > per_node)
-      throw UserError(source_.name(), line_, fmt::format("{} devices on one node", most),
+      throw UserError(source_.name(), row.line, fmt::format("{} devices on one node", most),
                       fmt::format("up to {} of {}", per_node, context_.cluster.name));
     measurements_->collectives.push_back(
-        {source_.name(), line_, *kind, row.bytes, row.seconds, static_cast<int>(devices_.size()), most});
+        {source_.name(), row.line, *kind, row.bytes, row.seconds, static_cast<int>(devices_.size()), most});
   }
 
   const Source& source_;
@@ -170,6 +227,8 @@ class NcclTestsReader {
   bool any_row_ = false, in_rows_ = false;
   std::string test_;
   std::map<std::string, int, std::less<>> devices_;  // by host
+  std::set<std::string, std::less<>> groups_;
+  std::vector<Timed> rows_;  // of the test that was begun
 };
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/parse.h"
 #include "base/statistics.h"
 #include "evidence/fields.h"
 #include "evidence/steps.h"
@@ -22,8 +24,9 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr std::array<std::string_view, 26> kColumns = {"framework",
+constexpr std::array<std::string_view, 28> kColumns = {"framework",
                                                        "model",
+                                                       "model_file",
                                                        "n_layers",
                                                        "hidden",
                                                        "n_heads",
@@ -44,15 +47,15 @@ constexpr std::array<std::string_view, 26> kColumns = {"framework",
                                                        "mbs_sequences",
                                                        "grad_accum",
                                                        "act_recompute",
+                                                       "trace",
                                                        "step_time_s",
                                                        "tokens_per_s",
                                                        "tokens_per_s_per_gpu",
                                                        "sequences_per_s"};
 // What published tables have beside, of which some is read (evidence/data/steps.textproto).
-constexpr std::array<std::string_view, 16> kAlso = {
-    "model_file", "trace",         "source",         "source_ref", "confidence", "date",
-    "params_b",   "gpus_per_node", "intra_link",     "inter_link", "dp",         "tflops_per_gpu",
-    "mfu_pct",    "hfu_pct",       "mem_per_gpu_gb", "notes"};
+constexpr std::array<std::string_view, 14> kAlso = {
+    "source",     "source_ref", "confidence",     "date",    "params_b", "gpus_per_node",  "intra_link",
+    "inter_link", "dp",         "tflops_per_gpu", "mfu_pct", "hfu_pct",  "mem_per_gpu_gb", "notes"};
 constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
                                                     "sequences_per_s"};
 
@@ -78,6 +81,86 @@ void check_plausible(const evidence::ExplicitRow& row, const std::string& file) 
   if (row.measured_s > kSlowest * predicted_s)
     throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step is {:.0f} times what is predicted", file, row.line,
                                row.measured_s, row.measured_s / predicted_s));
+}
+
+// A plan that ran fits; predictions of memory are off by less than this.
+constexpr double kMemoryDoubt = 1.1;
+
+void doubt_memory(const evidence::ExplicitRow& row, const std::string& file, Measurements* measurements) {
+  const planner::Memory memory = planner::predict_memory(row.plan);
+  if (memory.fits(kMemoryDoubt)) return;
+  measurements->doubts.push_back(fmt::format(
+      "{}:{}: was measured, but under the runtime {} it would need {} of {}: is that what ran (column "
+      "'framework', or `runtime`)?",
+      file, row.line, row.plan.job->runtime.name, human_bytes(memory.needed), human_bytes(memory.capacity)));
+}
+
+// "Megatron-LM" alone, without a date (evidence/data/steps.textproto has those), is what published tables of
+// 2021 and 2022 say of V100 and A100. On whatever came later only what became Megatron-Core ran.
+CsvTable with_software_of_its_time(CsvTable table, const Cluster& cluster) {
+  constexpr std::array<std::string_view, 4> kBefore = {"pascal", "volta", "turing", "ampere"};
+  const std::string& generation =
+      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
+  const int column = table.column("framework");
+  if (column < 0 || generation.empty() || holds(kBefore, generation)) return table;
+  for (CsvRow& row : table.rows) {
+    std::string& said = row.fields[static_cast<std::size_t>(column)];
+    if (table.field(row, "date").empty() && evidence::runtime_for(said) == "megatron-lm-2022")
+      said = "Megatron-Core";
+  }
+  return table;
+}
+
+// Columns of numbers, of which published tables say some in words ("~250k", "local batch 8").
+constexpr std::array<std::string_view, 18> kNumbers = {"n_layers",
+                                                       "hidden",
+                                                       "n_heads",
+                                                       "n_kv_heads",
+                                                       "ffn_hidden",
+                                                       "vocab",
+                                                       "n_gpus",
+                                                       "tp",
+                                                       "pp",
+                                                       "vp_interleave",
+                                                       "cp",
+                                                       "ep",
+                                                       "dp",
+                                                       "params_b",
+                                                       "grad_accum",
+                                                       "gbs_sequences",
+                                                       "mbs_sequences",
+                                                       "seq_len_tokens"};
+
+// A number as spreadsheets write it, without its thousands' commas; where commas part the columns they may be
+// nothing else. Throws UserError on what would be read as another number.
+void take_number(const CsvTable& table, int line, const std::string& column, bool semicolons,
+                 std::string* cell) {
+  const bool time = holds(kTimes, column);
+  if (cell->empty() || (!time && !holds(kNumbers, column))) return;
+  const std::string said(trimmed(*cell));
+  if (const std::string plain = without_grouping(said); !semicolons && plain != said) *cell = plain;
+  const std::size_t comma = cell->find(',');
+  const bool cut = comma != std::string::npos && parse_number(cell->substr(0, comma));
+  const auto number = parse_number(trimmed(*cell));
+  if (!cut && (!time || (number && *number >= 0))) return;
+  throw UserError(table.file, line, fmt::format("'{}' in the column '{}'", said.substr(0, 40), column),
+                  time ? "a number from 0, with a point before its decimals"
+                       : "a number, with a point before its decimals");
+}
+
+void take_numbers(bool semicolons, CsvTable* table) {
+  for (CsvRow& row : table->rows)
+    for (std::size_t i = 0; i < row.fields.size(); ++i)
+      take_number(*table, row.line, table->columns[i], semicolons, &row.fields[i]);
+}
+
+// What parts the columns of a header: a comma, or what spreadsheets write in its place.
+char separator_of(std::string_view text) {
+  const std::string_view header = text.substr(0, text.find('\n'));
+  if (header.find(',') != std::string_view::npos) return ',';
+  for (const char other : {';', '\t'})
+    if (header.find(other) != std::string_view::npos) return other;
+  return ',';
 }
 
 bool has_columns(const CsvTable& table) {
@@ -156,7 +239,7 @@ std::map<int, Named> fill_from_named(const Measurements& measured, CsvTable* tab
 
 bool is_step_table(std::string_view head) {
   try {
-    const CsvTable table = parse_csv(head.substr(0, head.find('\n') + 1), "");
+    const CsvTable table = parse_csv(head.substr(0, head.find('\n') + 1), "", separator_of(head));
     return has_columns(table);
   } catch (const UserError&) {
     return false;
@@ -208,6 +291,7 @@ void add_steps(const CsvTable& as_written, const Context& context, Measurements*
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
       check_plausible(step.row, table.file);
+      doubt_memory(step.row, table.file, measurements);
       step.model = planner::model_effect(step.row.plan.job->workload);
       measurements->steps.push_back(std::move(step));
     } catch (const evidence::Unreadable& why) {
@@ -232,12 +316,15 @@ void add_log(const std::string& file, int line,
 }
 
 void read_step_table(const Source& source, const Context& context, Measurements* measurements) {
-  const CsvTable table = parse_csv(source.text(), source.name());
+  const std::string text = source.text();
+  const char separator = separator_of(text);
+  CsvTable table = parse_csv(text, source.name(), separator);
+  take_numbers(separator == ';', &table);
   for (const std::string& column : table.columns)
     if (!holds(kColumns, column) && !holds(kAlso, column))
       measurements->ignore(source.name(), 1,
                            fmt::format("the column '{}', which is none of docs/measurements.md's", column));
-  add_steps(table, context, measurements);
+  add_steps(with_software_of_its_time(std::move(table), context.cluster), context, measurements);
 }
 
 }  // namespace orrery::measurements

@@ -16,7 +16,10 @@ namespace {
 
 constexpr std::string_view kMesh = "device mesh with parallelism:";
 constexpr std::string_view kTrainer = "Trainer is initialized with local batch size";
-constexpr std::string_view kStep = "step: ", kRate = "tps: ";
+// Until autumn 2025: "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]", which leaves out what is 1,
+// and "Training starts at step 1, with local batch size …". Until spring 2025 a rate was called wps.
+constexpr std::string_view kOldMesh = "-D device mesh with [", kOldTrainer = "Training starts at step";
+constexpr std::string_view kStep = "step: ", kRate = "tps: ", kOldRate = "wps: ";
 constexpr std::size_t kMostTorchtitanSteps = 1 << 20;
 
 // "5,756".
@@ -71,17 +74,20 @@ class TorchtitanLog {
 
   void take(const std::string& line, int number) {
     const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
-    if (holds(kStep) && holds(kRate) && !holds("validate step")) {
-      const double rate =
-          grouped_number(trimmed(std::string_view(line).substr(line.find(kRate) + kRate.size())));
+    const std::string_view rate_label = holds(kRate) ? kRate : kOldRate;
+    if (holds(kStep) && holds(rate_label) && !holds("validate step")) {
+      const std::string_view behind =
+          std::string_view(line).substr(line.find(rate_label) + rate_label.size());
+      const double rate = grouped_number(trimmed(behind));
       if (rate > 0 && steps_.size() < kMostTorchtitanSteps) steps_.push_back({number, rate});
       return;
     }
     if (holds(kMesh))
       for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"})
         say(name, word_behind(line, fmt::format("{}=", name)));
-    if (holds(kTrainer)) {
-      say("local_batch", word_behind(line, kTrainer));
+    if (holds(kOldMesh)) take_old_mesh(line);
+    if (holds(kTrainer) || (holds(kOldTrainer) && holds("local batch size"))) {
+      say("local_batch", word_behind(line, "local batch size"));
       say("global_batch", word_behind(line, "global batch size"));
       say("sequence", word_behind(line, "sequence length"));
     }
@@ -98,6 +104,31 @@ class TorchtitanLog {
     if (holds("Compiling")) say("compiled", "True");
     if (holds("Float8") && (holds("Swapped") || holds("Converted"))) say("float8", "True");
     if (holds("Offloading to the model") || holds("CPU offload")) say("offloaded", "True");
+  }
+
+  // Names in quotation marks, then as many degrees.
+  void take_old_mesh(std::string_view line) {
+    const std::size_t begin = line.find(kOldMesh) + kOldMesh.size(), end = line.find(']', begin);
+    const std::size_t degrees = end == std::string_view::npos ? end : line.find('[', end);
+    if (degrees == std::string_view::npos) return;
+    const std::vector<std::string> names = split(line.substr(begin, end - begin));
+    const std::size_t last = line.find(']', degrees);
+    const std::vector<std::string> numbers = split(line.substr(degrees + 1, last - degrees - 1));
+    if (last == std::string_view::npos || names.size() != numbers.size()) return;
+    std::map<std::string, std::int64_t> found;
+    for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp"}) found[name] = 1;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      std::string name(trimmed(names[i]));
+      std::erase(name, '\'');
+      const std::int64_t degree = parse_whole(trimmed(numbers[i])).value_or(0);
+      if (degree < 1 || degree > (1 << 20)) return;
+      // What shards the rest beside experts, and experts: together as many as shard.
+      if (name.ends_with("_ep")) say("experts", "True");
+      if (name == "dp" || name == "dp_shard_mod_ep" || name == "dp_shard_in_ep") name = "dp_shard";
+      if (found.count(name) == 0) return;
+      found[name] = std::min<std::int64_t>(found[name] * degree, 1 << 20);
+    }
+    for (const auto& [name, degree] : found) say(name, std::to_string(degree));
   }
 
   std::map<std::string, std::string> said_;
@@ -137,7 +168,8 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TorchtitanLog&
 
 bool is_torchtitan_log(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
-  return holds(kMesh) || holds(kTrainer);
+  return holds(kMesh) || holds(kTrainer) || holds(kOldMesh) ||
+         (holds(kOldTrainer) && holds("local batch size"));
 }
 
 void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements) {
@@ -149,6 +181,8 @@ void read_torchtitan_log(const Source& source, const Context& context, Measureme
   if (log.said("dp_shard").empty()) return ignore("a log that does not print its device mesh");
   if (log.said("global_batch").empty()) return ignore("a log that does not print its batch and sequences");
   if (log.said("model").empty()) return ignore("a log that does not print its model");
+  if (!log.said("experts").empty())
+    return ignore("a log that does not print over how many experts are split");
   if (!log.said("offloaded").empty()) return ignore("a run that offloads to the host");
   // The first line's step compiles and warms up.
   std::vector<double> tokens_per_s, seconds;

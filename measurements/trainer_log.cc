@@ -11,11 +11,14 @@
 
 #include "base/parse.h"
 #include "measurements/kinds.h"
+#include "measurements/log_lines.h"
 
 namespace orrery::measurements {
 namespace {
 
 constexpr std::size_t kMostTrainerLineBytes = 65536;  // arguments are printed on one line
+
+constexpr double kLeastTrained = 0.5;  // of the parameters: fewer is no training of the whole model
 
 // The value behind `"name": `, `name=` or `name = `; empty where there is none.
 std::string value_of(std::string_view line, std::string_view name) {
@@ -31,6 +34,14 @@ std::string value_of(std::string_view line, std::string_view name) {
     return std::string(line.substr(begin, line.find_first_of(",})'\" |", begin) - begin));
   }
   return "";
+}
+
+// The same of a count; transformers prints "1,500" since 4.28.
+std::string count_of(std::string_view line, std::string_view name) {
+  const std::string first = value_of(line, name);
+  if (first.empty()) return first;
+  const std::size_t at = line.find(first, line.find(name) + name.size());
+  return without_grouping(line.substr(at, line.find_first_not_of("0123456789,", at) - at));
 }
 
 class TrainerLog {
@@ -81,8 +92,8 @@ class TrainerLog {
                                                                 "bf16",
                                                                 "max_seq_length",
                                                                 "offload_optimizer"};
-    static constexpr std::array<std::string_view, 4> kCounts = {
-        "Total train batch size (w. parallel, distributed & accumulation)",
+    static constexpr std::array<std::string_view, 5> kCounts = {
+        "Number of trainable parameters", "Total train batch size (w. parallel, distributed & accumulation)",
         "Instantaneous batch size per device", "Gradient Accumulation steps", "Total optimization steps"};
     for (const std::string_view name : kNames) {
       if (line.find(name) == std::string_view::npos) continue;
@@ -94,7 +105,7 @@ class TrainerLog {
     }
     for (const std::string_view name : kCounts)
       if (const std::size_t at = line.find(name); at != std::string_view::npos)
-        if (const std::string value = value_of(line.substr(at), name); !value.empty())
+        if (const std::string value = count_of(line.substr(at), name); !value.empty())
           said_[std::string(name)] = value;
     // DeepSpeed's configuration: "offload_param": { "device": "cpu", …
     if (line.find("\"offload_") != std::string_view::npos) offload_lines_ = 3;
@@ -162,9 +173,19 @@ void read_trainer_log(const Source& source, const Context& context, Measurements
   const double all = log.number("Total train batch size (w. parallel, distributed & accumulation)");
   if (each < 1 || all < each)
     return measurements->ignore(file, log.line(), "a log that does not print its batch");
+  const std::size_t before = measurements->steps.size();
   // The first steps warm up, and count: as if one took twice as long.
   add_log(file, log.line(), columns_of(log, all / each, log.runtime_s() / steps), 1 / steps, context,
           measurements);
+  if (measurements->steps.size() == before) return;
+  // Under FSDP each rank counts its own share.
+  const double trained = log.number("Number of trainable parameters") * all / each;
+  const double parameters = measurements->steps.back().row.plan.job->workload.parameters();
+  if (trained <= 0 || trained >= kLeastTrained * parameters) return;
+  measurements->steps.pop_back();
+  measurements->ignore(file, log.line(),
+                       fmt::format("a run that trains {:.3g} of {:.3g} parameters (LoRA, or frozen layers)",
+                                   log.number("Number of trainable parameters"), parameters));
 }
 
 }  // namespace orrery::measurements

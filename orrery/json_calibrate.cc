@@ -147,6 +147,8 @@ const Record<SiteCalibrated>& site_record() {
           .list(
               "ignored", "what says nothing here", ignored_record(),
               [](const S& s) -> const auto& { return s.measured.ignored; })
+          .value("doubts", "what was taken all the same, and why it may be wrong",
+                 [](const S& s) { return s.calibrated.doubts; })
           .list(
               "traces", "what devices did in them", trace_record(),
               [](const S& s) -> const auto& { return s.measured.traces; });

@@ -221,6 +221,8 @@ const Record<measurements::TraceDiff>& trace_diff_record() {
           .list(
               "rows", "mean over the steps, largest difference first", diff_row_record(),
               [](const T& t) -> const auto& { return t.rows; })
+          .list("by_kind", "over all streams: predicted is a, measured is b", kind_comparison_record(),
+                [](const T& t) { return t.by_kind(); })
           .list(
               "steps", "the first with the first, and so on", diff_step_record(),
               [](const T& t) -> const auto& { return t.steps; })

@@ -7,10 +7,13 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "evidence/machines.h"
 #include "measurements/calibration/kernels.h"
+#include "planner/closed_form/figures.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/site.h"
 #include "planner/uncertainty/spread.h"
+#include "program/runtime_profile.h"
 
 namespace orrery::measurements {
 namespace {
@@ -130,6 +133,36 @@ void learn_from_kernels(const Measurements& measured, const Cluster& cluster, Ca
   result->small_products = kernels.small;
 }
 
+// What was learned of the site holds for any software, and none comes so near the peak: the measured plans
+// under what is typical of today's.
+void doubt_site(const Measurements& measured, Calibrated* result) {
+  constexpr double kMostUtilization = 0.8;
+  const Learned* site = find(result->factors, planner::kSiteEffect);
+  if (site == nullptr || site->mean >= 0) return;
+  double most = 0;
+  for (const MeasuredStep& step : measured.steps) {
+    Job job = *step.row.plan.job;
+    std::vector<evidence::Assumed> assumed;
+    job.cluster = evidence::as_many(result->cluster, job.cluster.devices(), &assumed);
+    job.runtime = default_runtime(RuntimeUse::gpu);
+    job.training.fused_attention = job.runtime.fused_attention;
+    planner::calibrate(&job);
+    double peak = 0;
+    for (const NodeGroup& group : job.cluster.groups)
+      peak +=
+          job.cluster.profiles[static_cast<std::size_t>(group.node.profile)].peak(job.training.precision) *
+          group.node.devices * group.count;
+    const Plan plan{std::make_shared<const Job>(std::move(job)), step.row.plan.choices};
+    if (peak > 0)
+      most = std::max(most, planner::model_flops(plan) / planner::estimate_step_seconds(plan) / peak);
+  }
+  if (most > kMostUtilization)
+    result->doubts.push_back(fmt::format(
+        "by the factor x{:.2f} of 'site' the runtime {} would reach {:.0f}% of the devices' peak: "
+        "was {} what ran (column 'framework', or `runtime`)?",
+        std::exp(site->mean), default_runtime(RuntimeUse::gpu).name, 100 * most, result->runtime));
+}
+
 // Of all but steps: each by itself.
 SiteCalibration apart(const Calibrated& result) {
   SiteCalibration calibration;
@@ -145,11 +178,16 @@ SiteCalibration apart(const Calibrated& result) {
 }
 
 [[noreturn]] void refuse(const Cluster& cluster, const Measurements& measured) {
-  std::string instead = "steps, collectives or large products with shapes that were measured";
-  if (!measured.ignored.empty()) instead = "something else than " + measured.ignored.front().why;
+  std::string expected = "steps, collectives or large products with shapes, measured on " + cluster.name;
   if (!measured.traces.empty())
-    instead += "; beside traces a table of steps whose column 'trace' names the trace of each";
-  throw UserError(fmt::format("{} says nothing of {}", files_of(measured), cluster.name), instead);
+    expected += "; beside traces a table of steps whose column 'trace' names the trace of each";
+  if (measured.ignored.empty())
+    throw UserError(fmt::format("nothing could be learned from {}", files_of(measured)), expected);
+  const Ignored& first = measured.ignored.front();
+  std::string why = fmt::format("nothing could be learned: {}{}: {}", first.file,
+                                first.line > 0 ? fmt::format(":{}", first.line) : "", first.why);
+  if (measured.ignored.size() > 1) why += fmt::format("; and {} more", measured.ignored.size() - 1);
+  throw UserError(why, expected);
 }
 
 }  // namespace
@@ -171,6 +209,8 @@ Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   CommunicationProfile& fabric = result.cluster.communication;
   fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
   fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
+  result.doubts = measured.doubts;
+  if (!measured.steps.empty()) doubt_site(measured, &result);
   SiteCalibration& calibration = *result.cluster.calibration;
   calibration.steps = static_cast<int>(measured.steps.size());
   calibration.collectives = static_cast<int>(measured.collectives.size());

@@ -18,6 +18,7 @@ struct Calibrated {
   std::optional<HeldOut> steps, collectives, products;  // where there were some
   int small_products = 0;                               // too small to say anything
   std::vector<Departure> departures;
+  std::vector<std::string> doubts;  // of the measurements, and of what follows from them
 };
 
 // `cluster` as it is without measurements. Throws UserError where steps are of several runtimes or nothing

@@ -103,6 +103,14 @@ void check_plausible(const MeasuredCollective& row, Model* model) {
                                nominal * 1e-9));
 }
 
+// A bandwidth in another unit, or a network that was not used at all: no factor on what is modelled.
+void check_not_stuck(const MeasuredCollective& row, double predicted_s) {
+  constexpr double kSlowest = 100;
+  if (row.seconds > kSlowest * predicted_s)
+    throw NoAnswer(fmt::format("{}:{}: {:.4g} s for {} bytes is {:.0f} times what is predicted", row.file,
+                               row.line, row.seconds, row.bytes, row.seconds / predicted_s));
+}
+
 class Learner {
  public:
   Learner(const Cluster& cluster, const std::vector<MeasuredCollective>& rows)
@@ -118,6 +126,7 @@ class Learner {
     for (const MeasuredCollective& row : rows_) {
       check_plausible(row, &before);
       before_s_.push_back(before.plan(row).seconds(row.bytes));
+      check_not_stuck(row, before_s_.back());
     }
   }
 

@@ -189,6 +189,22 @@ TraceDiff diff_of(const std::vector<RankTrace>& a, const std::vector<RankTrace>&
   return diff;
 }
 
+std::vector<planner::KindComparison> TraceDiff::by_kind() const {
+  std::map<std::string, planner::KindComparison> sums = {{"idle", {"idle", a_idle_s, b_idle_s}}};
+  for (const DiffRow& row : rows) {
+    planner::KindComparison& sum = sums[row.kind];
+    sum.kind = row.kind;
+    sum.predicted_s += row.a.seconds;
+    sum.measured_s += row.b.seconds;
+  }
+  std::vector<planner::KindComparison> list;
+  for (auto& [kind, sum] : sums) list.push_back(std::move(sum));
+  std::stable_sort(list.begin(), list.end(), [](const auto& x, const auto& y) {
+    return std::abs(x.predicted_s - x.measured_s) > std::abs(y.predicted_s - y.measured_s);
+  });
+  return list;
+}
+
 std::string explain(const TraceDiff& diff) {
   struct Part {
     std::string name;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "measurements/measurement.h"
+#include "planner/evaluation/validation.h"
 
 namespace orrery::measurements {
 
@@ -31,6 +32,8 @@ struct TraceDiff {
   std::vector<DiffRow> rows;    // mean over the steps, largest difference first
   double a_s = 0, b_s = 0, a_idle_s = 0, b_idle_s = 0;  // means over the steps
   std::vector<std::string> left_out;
+  // Over all streams, and "idle": a as predicted, b as measured; largest difference first.
+  std::vector<planner::KindComparison> by_kind() const;
   double relative_difference() const { return (b_s - a_s) / a_s; }
 };
 // Throws UserError where one of the two holds nothing that could be compared.

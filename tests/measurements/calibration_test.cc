@@ -159,6 +159,10 @@ TEST_CASE("links are learned from collectives: networks at half their rate, late
   CHECK(links.held_out.mape_after < 0.06);
   CHECK(links.held_out.mape_before > 0.2);
   CHECK(links.departures.empty());
+  const double seconds = rows.back().seconds;
+  rows.back().seconds = 250 * seconds;
+  CHECK_THROWS_WITH(learn_links(cluster, rows), Catch::Contains("times what is predicted"));
+  rows.back().seconds = seconds;
   rows.front().seconds = 1e-12;
   CHECK_THROWS_AS(learn_links(cluster, rows), NoAnswer);
 }
@@ -202,8 +206,32 @@ TEST_CASE("a calibrated cluster predicts what was measured, on more nodes too, a
   const double matmul_sd = planner::spread_of(*all.front().plan.job).factor[0];
   CHECK(planner::spread_of(other).rests_on.runtime == Foundation::assumed);
   CHECK(planner::spread_of(other).factor[0] > 0.9 * matmul_sd);
+  CHECK(calibrated.doubts.empty());
   measured.steps.clear();
   CHECK_THROWS_AS(calibrate(cluster, measured), UserError);
+  measured.ignore("steps.csv", 2, "no step time is stated");
+  CHECK_THROWS_WITH(calibrate(cluster, measured),
+                    Catch::StartsWith("nothing could be learned: steps.csv:2: no step time is stated ("));
+}
+
+TEST_CASE("a factor of the site by which other software would come near the peak is doubted") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  Measurements measured;
+  // What Megatron-Core takes, said to be of 2022's.
+  for (const Plan& plan : plans(cluster)) {
+    evidence::ExplicitRow row;
+    row.measured_s = planner::estimate_step_seconds(plan);
+    Job job = *plan.job;
+    job.runtime = catalog_runtime("megatron-lm-2022");
+    job.training.fused_attention = false;
+    row.plan = {std::make_shared<const Job>(job), plan.choices};
+    measured.steps.push_back({"steps.csv", 1, planner::model_effect(job.workload), row});
+    measured.steps.back().row.measured_s *= 0.6;
+  }
+  const Calibrated calibrated = calibrate(cluster, measured);
+  REQUIRE(calibrated.doubts.size() == 1);
+  CHECK_THAT(calibrated.doubts.front(),
+             Catch::Contains("of the devices' peak: was megatron-lm-2022 what ran"));
 }
 
 TEST_CASE("directions of a covariance give it back") {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -67,6 +68,49 @@ TEST_CASE("nccl-tests: lines that mpirun tags read as the others do") {
   CHECK(read(tagged).collectives.size() == 1);
 }
 
+TEST_CASE("nccl-tests: the row with most digits names a test without a name, and its small sizes with it") {
+  const auto row = [](int bytes, double seconds, double bus, const std::string& words,
+                      const std::string& in_place) {
+    const double algorithm = bytes / seconds * 1e-9;
+    return fmt::format("{} {} float {} {:.2f} {:.2f} {:.2f} 0 {:.2f} {:.2f} {:.2f} {}\n", bytes, bytes / 4,
+                       words, seconds * 1e6, algorithm, algorithm * bus, seconds * 1e6, algorithm,
+                       algorithm * bus, in_place);
+  };
+  const auto kinds = [&](double bus, const std::string& words, const std::string& in_place,
+                         const std::string& file = "file") {
+    Measurements all;
+    measurements::read(Source(file, old_nccl("NVIDIA H100", row(8, 20e-6, bus, words, in_place) +
+                                                                row(1 << 26, 300e-6, bus, words, in_place))),
+                       {load_cluster("dgx-h100"), ""}, &all);
+    std::vector<CollectiveKind> found;
+    for (const auto& one : all.collectives) found.push_back(one.kind);
+    return found;
+  };
+  using Kinds = std::vector<CollectiveKind>;
+  CHECK(kinds(1.5, "sum -1", "0") == Kinds(2, CollectiveKind::all_reduce));
+  CHECK(kinds(0.75, "sum -1", "0") == Kinds(2, CollectiveKind::reduce_scatter));
+  CHECK(kinds(0.75, "none -1", "0") == Kinds(2, CollectiveKind::all_gather));
+  CHECK(kinds(0.75, "none -1", "N/A") == Kinds(2, CollectiveKind::all_to_all));
+  CHECK(kinds(1, "none 0", "0") == Kinds(2, CollectiveKind::broadcast));
+  CHECK(kinds(1, "none -1", "N/A").empty());  // sendrecv
+  // Where nothing has digits the file's name says it, unless it is another's.
+  Measurements small;
+  const std::string rows = row(8, 20e-6, 1.5, "sum -1", "0");
+  measurements::read(Source("x/all_reduce_perf_4.log", old_nccl("NVIDIA H100", rows)),
+                     {load_cluster("dgx-h100"), ""}, &small);
+  CHECK(small.collectives.size() == 1);
+  CHECK(read(old_nccl("NVIDIA H100", rows)).collectives.empty());
+  CHECK(kinds(1.5, "sum -1", "0", "all_gather_perf.log") == Kinds(2, CollectiveKind::all_reduce));
+}
+
+TEST_CASE("nccl-tests: groups that share the links are not one group of all devices") {
+  std::string text = old_nccl("NVIDIA H100 80GB HBM3", kRow);
+  text.replace(text.find("Rank  3 Group  0"), 16, "Rank  3 Group  1");
+  const Measurements all = read(text);
+  CHECK(all.collectives.empty());
+  CHECK_THAT(all.ignored.at(0).why, Catch::StartsWith("2 groups at once (NCCL_TESTS_SPLIT)"));
+}
+
 TEST_CASE("nccl-tests: what has no model, or does not name its devices, is ignored with a reason") {
   std::string named = old_nccl("NVIDIA H100 80GB HBM3", kRow + kRow);
   named = "# Collective test starting: sendrecv_perf\n" + named;
@@ -116,9 +160,59 @@ TEST_CASE("the template is a table of steps that lacks only the time") {
   CHECK(read(empty).steps.empty());
   const std::size_t at = empty.rfind(",none,");
   REQUIRE(at != std::string::npos);
-  const Measurements all = read(empty.substr(0, at) + ",none,20.5,,,\n");
+  const Measurements all = read(empty.substr(0, at) + ",none,,20.5,,,\n");
   REQUIRE(all.steps.size() == 1);
-  CHECK(all.steps.front().row.plan.job->runtime.name == "megatron-lm-2022");
+  CHECK(all.steps.front().row.plan.job->runtime.name == "megatron-core");
+  for (const char* column : {",trace,", ",model_file,"}) CHECK_THAT(empty, Catch::Contains(column));
+}
+
+TEST_CASE("Megatron-LM in a table is the software of the device's time, or of the row's date") {
+  const auto runtime = [](const std::string& more, const std::string& cells, const std::string& cluster) {
+    const Measurements all = read(
+        "framework," + kHeader + more + "\nMegatron-LM,llama3-8b,8,2,64,8192,11.5" + cells + "\n", cluster);
+    REQUIRE(all.steps.size() == 1);
+    return all.steps.front().row.plan.job->runtime.name;
+  };
+  CHECK(runtime("", "", "dgx-h100") == "megatron-core");
+  CHECK(runtime("", "", "dgx-b200") == "megatron-core");
+  CHECK(runtime("", "", "dgx-a100") == "megatron-lm-2022");
+  CHECK(runtime(",date", ",2024", "dgx-a100") == "megatron-core");
+  CHECK(runtime(",date", ",2022", "dgx-h100") == "megatron-lm-2022");
+}
+
+TEST_CASE("a row that would not fit under the runtime that was taken is doubted") {
+  const std::string rows = kHeader + ",mbs_sequences,act_recompute\nllama3-8b,8,2,128,8192,11.2,1,none\n";
+  CHECK(read(rows, "dgx-h100", "megatron-core").doubts.empty());
+  const Measurements all = read(rows, "dgx-h100", "megatron-lm-2022");
+  CHECK(all.steps.size() == 1);
+  REQUIRE(all.doubts.size() == 1);
+  CHECK_THAT(all.doubts.front(), Catch::StartsWith("file:2: was measured") && Catch::Contains("79.1 GiB"));
+}
+
+TEST_CASE("numbers of a table: thousands with commas are read, what would be another number is refused") {
+  const std::string tokens = "model,n_gpus,tp,gbs_sequences,seq_len_tokens,tokens_per_s_per_gpu\n";
+  const Measurements all = read(tokens + "llama3-8b,8,2,64,\"8,192\",\"11,700.5\"\n");
+  REQUIRE(all.steps.size() == 1);
+  CHECK(all.steps[0].row.measured_s == Approx(64 * 8192 / (8 * 11700.5)));
+  const auto refused = [&](const std::string& cell, const std::string& why) {
+    CHECK_THROWS_WITH(read(kHeader + "\nllama3-8b,8,2,64,8192," + cell + "\n"),
+                      Catch::Contains("file:2:") && Catch::Contains(why));
+  };
+  refused("\"11,2\"", "'11,2' in the column 'step_time_s'");
+  refused("abc", "'abc' in the column 'step_time_s'");
+  refused("-3", "'-3' in the column 'step_time_s'");
+  CHECK_THROWS_WITH(read(tokens + "llama3-8b,8,2,\"6,4\",8192,11700\n"),
+                    Catch::Contains("'6,4' in the column 'gbs_sequences'"));
+  // As spreadsheets write it where a comma is a decimal point, and by tabs.
+  std::string other = kHeader + "\nllama3-8b,8,2,64,8192,11.5\n";
+  for (const char separator : {';', '\t'}) {
+    std::replace(other.begin(), other.end(), ',', separator);
+    CHECK(read(other).steps.at(0).row.measured_s == 11.5);
+    std::replace(other.begin(), other.end(), separator, ',');
+  }
+  std::replace(other.begin(), other.end(), ',', ';');
+  other.replace(other.find("11.5"), 4, "11,500");  // eleven and a half, or thousands
+  CHECK_THROWS_WITH(read(other), Catch::Contains("'11,500'"));
 }
 
 TEST_CASE("numbers that no machine gives are refused as such") {
@@ -163,11 +257,46 @@ TEST_CASE("Megatron's log: the median of the steady steps, with the arguments th
   CHECK(plan.job->workload.transformer->hidden == 4096);
   CHECK(plan.job->workload.transformer->vocab == 50688);
   CHECK(plan.job->runtime.name == "megatron-core");
-  // What says too little is named, not guessed.
-  const std::string nothing = log.substr(log.find(" > padded"));
-  CHECK(read(nothing).ignored.front().why == "a log that does not print its arguments");
+  // Without arguments its steps wait for a table that names it.
+  const Measurements nothing = read(log.substr(log.find(" > padded")));
+  CHECK(nothing.steps.empty());
+  REQUIRE(nothing.logs.size() == 1);
+  CHECK(nothing.logs[0].steps_s.size() == 5);
   CHECK(read(log.substr(0, log.find(" [2025"))).ignored.front().why ==
         "a log without a time of an iteration");
+}
+
+TEST_CASE(
+    "Megatron's log since mid-2024 does not print use_mcore_models: what it prints says Megatron-Core") {
+  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
+  const std::string line = "  use_mcore_models ............................... True\n";
+  const auto runtime = [&](const std::string& instead) {
+    std::string other = log;
+    other.replace(other.find(line), line.size(), instead);
+    return read(other).steps.at(0).row.plan.job->runtime.name;
+  };
+  CHECK(runtime("") == "megatron-lm-2022");
+  CHECK(runtime("  use_legacy_models .............. True\n") == "megatron-lm-2022");
+  CHECK(runtime("  deprecated_use_mcore_models .... False\n  use_legacy_models .............. False\n") ==
+        "megatron-core");
+  CHECK(runtime("  transformer_impl ............... transformer_engine\n") == "megatron-core");
+}
+
+TEST_CASE("Megatron's log of what no column says is named and not learned from") {
+  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
+  const auto why = [&](const std::string& argument, const std::string& value) {
+    std::string other = log;
+    other.insert(other.find("  bf16 "), "  " + argument + " ........ " + value + "\n");
+    const Measurements all = read(other);
+    return all.steps.empty() ? all.ignored.at(0).why : "";
+  };
+  for (const char* name : {"optimizer_cpu_offload", "cpu_offloading", "use_torch_fsdp2", "use_megatron_fsdp",
+                           "multi_latent_attention"}) {
+    CHECK(why(name, "True") == fmt::format("a run with {}, which no column says", name));
+    CHECK(why(name, "False").empty());
+  }
+  CHECK_THAT(why("data_parallel_sharding_strategy", "optim_grads"), Catch::Contains("optim_grads"));
+  CHECK(why("data_parallel_sharding_strategy", "no_shard").empty());
 }
 
 TEST_CASE(
@@ -188,6 +317,16 @@ TEST_CASE(
   CHECK(plan.choices.zero == 2);
   CHECK(plan.choices.recompute == Recompute::full);
   CHECK(plan.job->runtime.name == "deepspeed");
+  // As transformers 4.28 and later print counts.
+  std::string grouped = log;
+  const std::string label = "Total optimization steps = ";
+  const std::size_t count = grouped.find(label) + label.size();
+  grouped.replace(count, grouped.find('\n', count) - count, "1,000");
+  CHECK(read(grouped).steps.at(0).row.measured_s == Approx(0.09));
+  std::string few = log;
+  few.insert(few.rfind('\n', count) + 1, "Number of trainable parameters = 3,407,872\n");
+  CHECK(read(few).steps.empty());
+  CHECK_THAT(read(few).ignored.at(0).why, Catch::Contains("LoRA"));
   const std::string unfinished = log.substr(0, log.find("{'train_runtime"));
   CHECK(read(unfinished).ignored.front().why == "a log without train_runtime: it did not end");
 }

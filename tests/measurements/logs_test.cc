@@ -63,6 +63,87 @@ TEST_CASE("a log of torchtitan that leaves something out, or is of another devic
   CHECK_THROWS_WITH(read_text(other), Catch::Contains("A100"));
 }
 
+TEST_CASE("torchtitan's logs of before late 2025 say their mesh and batch in other words") {
+  std::string text = read_file(data("torchtitan.log"));
+  const auto replace_line = [&](const std::string& with, const std::string& instead) {
+    const std::size_t at = text.find(with), end = text.find('\n', at);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, end - at, instead);
+  };
+  replace_line("Building device mesh", "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]");
+  replace_line("Trainer is",
+               "Training starts at step 1, with local batch size 2, global batch size 8, "
+               "sequence length 8192, total steps 100 (warmup 20)");
+  const auto check = [&] {
+    const Measurements all = read_text(text);
+    REQUIRE(all.steps.size() == 1);
+    const Plan& plan = all.steps[0].row.plan;
+    CHECK(plan.choices.tp == 2);
+    CHECK(plan.choices.dp == 4);
+    CHECK(plan.choices.micro_batch == 2);
+    CHECK(plan.job->training.global_batch == 8);
+    CHECK(all.steps[0].row.measured_s == Approx(8 * 8192 / (8 * 6006.0)));
+  };
+  check();
+  for (std::size_t at = text.find("tps: "); at != std::string::npos; at = text.find("tps: ", at))
+    text.replace(at, 3, "wps");
+  check();
+  replace_line("Building 2-D",
+               "Building 3-D device mesh with ['dp_shard_mod_ep', 'dp_shard_in_ep', 'tp'], [2, 2, 2]");
+  CHECK_THAT(read_text(text).ignored.at(0).why, Catch::Contains("experts"));
+}
+
+TEST_CASE("Megatron-Bridge's log, which prints no arguments, is of the row of a table that names it") {
+  const TemporaryFolder folder;
+  const std::string table = folder.path() + "/steps.csv", log = folder.path() + "/bridge.log";
+  std::string lines;
+  for (int i = 1; i <= 4; ++i)
+    lines += "2: iteration " + std::to_string(i) +
+             "/ 10 | elapsed time per iteration (ms): " + std::to_string(i == 1 ? 30000 : 11200 + i) +
+             ".0 | global batch size: 128 |\n";
+  write_file_atomically(log, lines);
+  write_file_atomically(table,
+                        "framework,model,n_gpus,tp,gbs_sequences,mbs_sequences,seq_len_tokens,trace\n"
+                        "Megatron-Bridge,llama3-8b,8,2,128,1,8192,bridge.log\n");
+  // The table is read after it, whatever their order.
+  const Measurements all = measurements::read({table, log}, {load_cluster("dgx-h100"), ""});
+  REQUIRE(all.steps.size() == 1);
+  CHECK(all.steps[0].row.measured_s == Approx(11.203));
+  CHECK(all.steps[0].trace == log);
+}
+
+TEST_CASE("logs of one rank read the same behind what a launcher writes before every line") {
+  for (const char* name :
+       {"megatron.log", "torchtitan.log", "nemo.log", "trainer.log", "all_reduce_perf.log"}) {
+    INFO(name);
+    const std::string text = read_file(data(name));
+    const Measurements plain = read_text(text);
+    REQUIRE(plain.steps.size() + plain.collectives.size() > 0);
+    for (const char* tag : {"[1,0]<stdout>:", "[default0]:", "[rank0]:", "0: ", " 12: [default7]:"}) {
+      INFO(tag);
+      std::string tagged;
+      for (const std::string_view line : lines_of(text)) tagged += tag + std::string(line) + "\n";
+      const Measurements all = read_text(tagged);
+      REQUIRE(all.steps.size() == plain.steps.size());
+      CHECK(all.collectives.size() == plain.collectives.size());
+      if (!all.steps.empty()) {
+        CHECK(all.steps[0].row.label == plain.steps[0].row.label);
+        CHECK(all.steps[0].row.measured_s == plain.steps[0].row.measured_s);
+      }
+    }
+  }
+  CHECK(without_rank("[2025-01-01 10:00:00] step 1") == "[2025-01-01 10:00:00] step 1");
+  CHECK(without_rank("[INFO|trainer.py:2414] 2025") == "[INFO|trainer.py:2414] 2025");
+  CHECK(without_rank("10:00: x") == "10:00: x");
+}
+
+TEST_CASE("thousands' commas are taken out, and no others") {
+  CHECK(without_grouping("1,234,567.5") == "1234567.5");
+  CHECK(without_grouping("999") == "999");
+  for (const char* other : {"11,2", "1,2345", "1234,567", "1,500,", "a,100", ",100", ""})
+    CHECK(without_grouping(other) == other);
+}
+
 TEST_CASE("NeMo's log with its configuration is a step of its own") {
   const Measurements all = read_text(read_file(data("nemo.log")));
   REQUIRE(all.steps.size() == 1);

@@ -80,6 +80,13 @@ TEST_CASE("trace diff: what grew is named first, and by how much") {
   CHECK(diff.relative_difference() == Approx(0).margin(1e-9));
   CHECK(diff.rows.front().kind == "forward");
   CHECK(diff.rows.front().b.seconds - diff.rows.front().a.seconds == Approx(0.4));
+  const std::vector<planner::KindComparison> kinds = diff.by_kind();
+  CHECK(kinds.front().kind == "forward");
+  CHECK(kinds.front().measured_s - kinds.front().predicted_s == Approx(0.4));
+  double kinds_s = 0, rows_s = diff.a_idle_s;
+  for (const auto& kind : kinds) kinds_s += kind.predicted_s;
+  for (const DiffRow& row : diff.rows) rows_s += row.a.seconds;
+  CHECK(kinds_s == Approx(rows_s));
   CHECK_THAT(explain(diff), Catch::Contains("forward on compute by 400.00 ms longer"));
   CHECK_THAT(explain(diff_of(read_own(written(0.5)), read_own(written(0.5)))), Catch::Contains("as long as"));
   CHECK_THROWS_AS(diff_of(read_own(written(0.5)), {}), UserError);
