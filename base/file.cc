@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -32,28 +33,60 @@ std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
   return content;
 }
 
-void write_file_atomically(const fs::path& path, std::string_view content) {
-  // A device such as /dev/null or a pipe cannot be renamed over; write it as it is.
+FileInMaking::FileInMaking(const fs::path& path) : file_(path), written_(path) {
   std::error_code code;
-  const bool special = fs::exists(path, code) && !fs::is_regular_file(path, code);
-  const fs::path target = special ? path : fs::path(fmt::format("{}.tmp{}", path.string(), ::getpid()));
+  if (fs::exists(path, code) && !fs::is_regular_file(path, code)) return;
+  constexpr int kMostLinks = 40;  // as Linux
+  for (int link = 0; link < kMostLinks && fs::is_symlink(file_, code); ++link)
+    file_ = file_.parent_path() / fs::read_symlink(file_, code);
+  written_ = fmt::format("{}.tmp{}", file_.string(), ::getpid());
+}
+
+bool FileInMaking::may_be_written() const {
+  std::error_code code;
+  errno = fs::is_directory(file_, code) ? EISDIR : 0;
+  return errno == 0 && ::access((in_place() ? file_ : fs::absolute(file_).parent_path()).c_str(), W_OK) == 0;
+}
+
+std::error_code FileInMaking::finish() const {
+  std::error_code code;
+  if (in_place()) return code;
+  fs::rename(written_, file_, code);
+  if (code) discard();
+  return code;
+}
+
+void FileInMaking::discard() const {
+  std::error_code ignored;
+  if (!in_place()) fs::remove(written_, ignored);
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  const FileInMaking file(path);
+  const auto fail = [&](const std::string& reason) {
+    throw UserError(path.string(), 0, "cannot be written: " + reason, "expected a writable place");
+  };
   {
-    std::ofstream out(target, std::ios::binary | std::ios::trunc);
+    std::ofstream out(file.written(), std::ios::binary | std::ios::trunc);
     out.write(content.data(), static_cast<std::streamsize>(content.size()));
     out.flush();
     if (!out) {
       const std::string reason = std::strerror(errno);
-      if (!special) fs::remove(target, code);
-      throw UserError(path.string(), 0, "cannot be written: " + reason, "expected a writable place");
+      file.discard();
+      fail(reason);
     }
   }
-  if (special) return;
-  fs::rename(target, path, code);
-  if (code) {
-    const std::string reason = code.message();
-    fs::remove(target, code);
-    throw UserError(path.string(), 0, "cannot be written: " + reason, "expected a writable place");
-  }
+  if (const std::error_code code = file.finish()) fail(code.message());
+}
+
+void write_to_stdout(std::string_view text) {
+  const bool refused = std::ferror(stdout) != 0;
+  errno = refused ? 0 : errno;
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (whole && std::fflush(stdout) == 0 && !refused) return;
+  throw UserError(fmt::format("stdout cannot be written: {}",
+                              errno != 0 ? std::strerror(errno) : "what came before was refused"),
+                  "a place with room");
 }
 
 fs::path user_data_folder() {

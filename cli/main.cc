@@ -64,7 +64,9 @@ int run_words(int argc, char** argv) {
                       {text_option({.key = "folder", .positional = true, .required = true}, folder)},
                       share,
                       true});
-  return run(commands, argc, argv);
+  const int code = run(commands, argc, argv);
+  write_to_stdout("");
+  return code;
 }
 
 }  // namespace
@@ -79,7 +81,8 @@ int main(int argc, char** argv) {
   } catch (const NoAnswer& error) {
     return cli::complain(cli::kNo, error.what());
   } catch (const std::exception& error) {
-    return cli::complain(cli::kFailure, error.what());
+    // fmt's own exception of a stdout that takes no more.
+    return cli::complain(std::ferror(stdout) != 0 ? cli::kUsage : cli::kFailure, error.what());
   } catch (...) {
     return cli::complain(cli::kFailure, "failed with something that is no std::exception");
   }

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "base/answer/answer.h"
 #include "base/error.h"
@@ -32,8 +31,7 @@ void deliver(const std::string& file, const Json& json) {
   // A file of somebody else's may name a column in bytes that are no UTF-8.
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (file != "-") return write_file_atomically(file, text);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  write_to_stdout(text);
 }
 
 void check_finite(const Json& value, const std::string& path) {
@@ -74,7 +72,7 @@ void Output::print(std::string_view text) const {
 
 void Output::print_as_is(std::string_view text) const {
   end_progress();
-  if (json_ != "-") std::fwrite(text.data(), 1, text.size(), stdout);
+  if (json_ != "-") write_to_stdout(text);
 }
 
 void Output::print_more(std::string_view text) const {
@@ -98,13 +96,8 @@ void Output::write(const Json& result) const {
 }
 
 void check_writable(const std::string& file) {
-  namespace fs = std::filesystem;
   if (file.empty() || file == "-") return;
-  std::error_code code;
-  const bool special = fs::exists(file, code) && !fs::is_regular_file(file, code);  // written in place
-  const fs::path place = special ? fs::path(file) : fs::absolute(file).parent_path();
-  errno = fs::is_directory(file, code) ? EISDIR : 0;
-  if (errno != 0 || access(place.c_str(), W_OK) != 0)
+  if (!FileInMaking(file).may_be_written())
     throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno),
                     "expected a writable place");
 }

@@ -71,6 +71,7 @@ int validate_plan(const ValidateOptions& options) {
   if (under_launcher() && launcher_rank() != 0) return join_measurement(request);
   const planner::Evaluation predicted = predict(plan);
   request.placement = placement_of(plan.job->cluster, request.ranks, options.launch);
+  check_memory(plan, request.placement, request.backend, available_bytes());
   const Measured measured = measure(request);
   if (measured.exit_code != 0) return measured.exit_code;  // the executor has said why
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/option.h"
 #include "exec/calibration/calibrate.h"
 #include "exec/calibration/calibrate_network.h"
@@ -115,6 +117,7 @@ int run(const MpiWorld& world, const Arguments& arguments) {
       _exit(0);
     };
     train(plan, *engine.device, engine.world ? *engine.world : *control, *control, options);
+    write_to_stdout("");
   });
 }
 
@@ -138,6 +141,7 @@ int measure_network(const MpiWorld& world, const Arguments& arguments) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);  // which the launcher ignores (exec/launch/child.h)
   CLI::App app{"Trains what a plan says, as one rank of an MPI job (orrery run starts it)",
                "orrery-exec-" ORRERY_MPI_NAME};
   app.set_version_flag("--version", ORRERY_VERSION " (" ORRERY_MPI_NAME ")");
@@ -257,6 +261,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   arguments.settings = named_in_errors(*run_verb);
+  for (const CLI::Option* option : run_verb->get_options())
+    if (option->count() > 0)
+      for (const std::string& name : option->get_lnames()) training.given.insert(option_key(name));
   if (run_verb->parsed()) {
     load(arguments);
     if (arguments.loaded && wants_gpus(training.backend, *arguments.loaded)) become_cuda_program(argv);

@@ -1,10 +1,14 @@
 #include "orrery/validate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "base/json.h"
+#include "planner/closed_form/figures.h"
 #include "proto/timeline.pb.h"
 #include "sim/simulator.h"
 
@@ -80,6 +84,29 @@ Placement placement_of(const Cluster& cluster, int ranks) {
       throw UserError("the cluster's file names hosts for some of its nodes only",
                       "`hosts` in every node group, or in none");
   return placement;
+}
+
+void check_memory(const Plan& plan, const Placement& placement, const std::string& backend,
+                  std::optional<double> available_bytes) {
+  const bool processors =
+      backend == "mpi" || (backend == "auto" && plan.job->cluster.profile_of(0).kind == DeviceKind::cpu);
+  if (!available_bytes || !processors || under_launcher() || placement.launcher != Launcher::mpirun ||
+      !placement.hosts.empty() || !placement.mpirun_args.empty())
+    return;
+  // Servers and those who are served keep different things: weights all do.
+  const bool alike = plan.choices.sync == Sync::all_reduce;
+  double bytes = 0;
+  for (int stage = 0; stage < plan.choices.pp; ++stage) {
+    const planner::Memory memory = planner::predict_memory_of_stage(plan, stage);
+    const double kept = alike ? memory.weights + memory.gradients + memory.optimizer : memory.weights;
+    bytes += kept * plan.choices.world() / plan.choices.pp;
+  }
+  if (bytes > *available_bytes)
+    throw NoAnswer(
+        fmt::format("the plan's {} ranks keep {} of weights{} on this machine, which has {} of memory left: "
+                    "{} more would do",
+                    plan.choices.world(), human_bytes(bytes), alike ? ", gradients and optimizer states" : "",
+                    human_bytes(*available_bytes), human_bytes(bytes - *available_bytes)));
 }
 
 planner::Evaluation predict(const Plan& plan) {

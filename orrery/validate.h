@@ -17,6 +17,12 @@ namespace orrery {
 // names none, or `localhost` alone. Throws UserError where it names hosts for some nodes only.
 Placement placement_of(const Cluster& cluster, int ranks);
 
+// Throws NoAnswer where ranks on this host's processors need more memory for weights, gradients and optimizer
+// states, which the executor keeps all the time, than there is: `available_bytes`. Where ranks run elsewhere
+// or on GPUs, or where it is not known how they share it, nothing is said.
+void check_memory(const Plan& plan, const Placement& placement, const std::string& backend,
+                  std::optional<double> available_bytes);
+
 // With a simulation that a measurement can be joined to: of every rank up to 64, beyond that of one of each
 // class of like ranks.
 planner::Evaluation predict(const Plan& plan);

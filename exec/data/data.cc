@@ -33,6 +33,11 @@ TextData::TextData(const std::string& file, int seq_len, std::uint64_t seed, std
       samples_per_step_(samples_per_step),
       model_vocabulary_(model_vocabulary) {
   const bool bytes = vocabulary.empty() && file_->is_text();
+  if (bytes && model_vocabulary > 0 && model_vocabulary <= largest_)
+    throw UserError(file, 0,
+                    fmt::format("is a text, whose bytes are tokens 0 to {}, and the model has {}", largest_,
+                                model_vocabulary),
+                    "a file of tokens (.bin), or a `vocab` as small");
   if (!vocabulary.empty()) {
     if (!file_->is_text()) throw UserError(file, 0, "holds tokens already", "no `vocab`, or a text");
     if (const std::string tokenizer = tokenizer_file(vocabulary); !tokenizer.empty()) {

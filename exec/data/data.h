@@ -36,6 +36,7 @@ class TextData {
   // Where that sample begins, in tokens from the start of the file (bytes of a text without a vocabulary).
   std::int64_t begin_of(std::int64_t step, std::int64_t index) const;
 
+  const std::string& file() const { return file_->file(); }
   std::int64_t sequences() const { return sequences_; }             // of an epoch
   std::optional<std::int32_t> mask_token() const { return mask_; }  // of a tokenizer that has one
   // That the vocabulary has; nothing of a file of tokens, which does not say it.

@@ -103,7 +103,13 @@ void ImageData::find_pictures(const fs::path& folder, std::int64_t classes) {
       if (is_another_picture(file))
         throw UserError(file.string(), 0, "is a picture of a kind that is not read",
                         "JPEG, PNG or binary PPM");
-      if (is_picture(file)) files_.push_back({file, label, images_++});
+      if (is_picture(file)) {
+        files_.push_back({file, label, images_++});
+        continue;
+      }
+      if (file.filename().string().front() != '.' && fs::is_directory(file, code))
+        throw UserError(file.string(), 0, "is a folder inside that of a class, which is not looked into",
+                        "the pictures themselves");
     }
     // Passed over, it would give the classes after it other numbers.
     if (images_ == before)
@@ -117,6 +123,13 @@ void ImageData::find_pictures(const fs::path& folder, std::int64_t classes) {
   if (label > classes)
     throw UserError(folder.string(), 0, fmt::format("has {} classes and the network {}", label, classes),
                     "a network with at least as many");
+}
+
+void ImageData::check_pictures() const {
+  constexpr std::size_t kMost = 100'000;  // opening each takes a while where they lie on another machine
+  const std::size_t every = 1 + files_.size() / kMost;
+  for (std::size_t i = 0; i < files_.size(); i += every)
+    if (files_[i].label >= 0) check_begins_as_picture(files_[i].path);
 }
 
 std::int32_t ImageData::read_record(const File& file, std::int64_t record, Picture* picture) const {

@@ -36,6 +36,10 @@ class ImageData {
   };
   std::optional<Taken> taken(std::int64_t step, std::int64_t index) const;
 
+  // Throws UserError naming a picture that is empty, or none by its first bytes; of many, so many evenly
+  // among them.
+  void check_pictures() const;
+
   std::int64_t images() const { return images_; }  // of an epoch
   // What the run is trained on, for its report.
   const std::string& description() const { return description_; }

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 // jpeglib.h wants <cstdio> before it.
@@ -250,23 +252,52 @@ bool is_another_picture(const fs::path& path) {
   return is_one_of(lower_extension(path), std::array{".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm"});
 }
 
+namespace {
+
+enum class PictureKind { jpeg, png, ppm, none };
+
+PictureKind kind_by(std::string_view begin) {
+  if (begin.substr(0, 3) == "\xFF\xD8\xFF") return PictureKind::jpeg;
+  if (begin.substr(0, 8) == std::string_view("\x89PNG\r\n\x1A\n", 8)) return PictureKind::png;
+  return begin.substr(0, 2) == "P6" ? PictureKind::ppm : PictureKind::none;
+}
+
+[[noreturn]] void refuse_picture(const fs::path& path, const std::string& fault) {
+  throw UserError(path.string(), 0, fault, "a JPEG, PNG or binary PPM picture (P6, 255 levels)");
+}
+
+}  // namespace
+
+void check_begins_as_picture(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::array<char, 8> begin{};
+  in.read(begin.data(), begin.size());
+  const auto got = static_cast<std::size_t>(in.gcount());
+  if (!in.is_open()) refuse_picture(path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (got == 0) refuse_picture(path, "is empty");
+  if (kind_by({begin.data(), got}) == PictureKind::none) refuse_picture(path, "is no picture");
+}
+
 Picture read_picture(const fs::path& path) {
   const std::string bytes = read_file(path.string());
   Decoding d;
   d.bytes = bytes;
-  const std::string_view begin = d.bytes.substr(0, 8);
+  d.fault = "is no picture";
   bool whole = false;
-  if (begin.substr(0, 3) == "\xFF\xD8\xFF") {
-    whole = decode_jpeg(&d);
-  } else if (begin == std::string_view("\x89PNG\r\n\x1A\n", 8)) {
-    whole = decode_png(&d);
-  } else if (begin.substr(0, 2) == "P6") {
-    whole = decode_ppm(&d);
-  } else {
-    d.fault = "is no picture";
+  switch (kind_by(bytes)) {
+    case PictureKind::jpeg:
+      whole = decode_jpeg(&d);
+      break;
+    case PictureKind::png:
+      whole = decode_png(&d);
+      break;
+    case PictureKind::ppm:
+      whole = decode_ppm(&d);
+      break;
+    case PictureKind::none:
+      break;
   }
-  if (!whole)
-    throw UserError(path.string(), 0, d.fault, "a JPEG, PNG or binary PPM picture (P6, 255 levels)");
+  if (!whole) refuse_picture(path, d.fault);
   Picture picture{d.height, d.width, std::vector<unsigned char>(d.mixed.size())};
   const std::size_t pixels = d.mixed.size() / 3;
   for (std::size_t i = 0; i < pixels; ++i)

@@ -17,6 +17,9 @@ struct Picture {
 bool is_picture(const std::filesystem::path& path);
 bool is_another_picture(const std::filesystem::path& path);
 
+// By its first bytes and its size alone. Throws UserError on a file that read_picture refuses for them.
+void check_begins_as_picture(const std::filesystem::path& path);
+
 // By what the file holds, whatever its name. Red, green and blue of 256 levels: grey ones are all three,
 // palettes are looked up, 16 bits lose the lower eight, transparency is left out, as are profiles. Throws
 // UserError on a file that is none, is damaged or cut short, or is wider or higher than 16,384.

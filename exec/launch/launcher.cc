@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,11 +15,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/note.h"
+#include "exec/launch/child.h"
 
 extern char** environ;
 
@@ -227,30 +228,6 @@ std::vector<std::string> srun_command(const LaunchOptions& options) {
           options.mpi == MpiLibrary::openmpi ? "--mpi=pmix" : "--mpi=pmi2", "--kill-on-bad-exit=1"};
 }
 
-struct Child {
-  pid_t process = 0;
-  int error = -1;  // its stderr, where it was asked for
-};
-
-// `silent`: its stdout is discarded.
-Child spawn(std::vector<std::string>& command, Environment& environment, bool take_error, bool silent) {
-  Child child;
-  std::array<int, 2> ends = {-1, -1};
-  if (take_error && pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw InternalError(std::string("cannot make a pipe: ") + std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  if (take_error) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  if (silent) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  const int error = posix_spawn(&child.process, command.front().c_str(), &actions, nullptr,
-                                pointers(command).data(), environment.words().data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (take_error) close(ends[1]);
-  child.error = ends[0];
-  if (error != 0) throw InternalError("cannot start " + command.front() + ": " + std::strerror(error));
-  return child;
-}
-
 // What executors said on a job's stderr: what was wrong, or that all is done without some of the ranks.
 struct Heard {
   bool wrong = false, done = false;
@@ -365,6 +342,15 @@ int cores_of_a_rank(int ranks) {
   return std::max(1, usable_cores() / here);
 }
 
+std::optional<double> available_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::optional<double> bytes;
+  std::string name, unit;
+  for (double kib = 0; in >> name >> kib && std::getline(in, unit);)
+    if (name == "MemAvailable:" || name == "SwapFree:") bytes = bytes.value_or(0) + 1024 * kib;
+  return bytes;
+}
+
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
                                         const std::vector<std::string>& arguments) {
   std::vector<std::string> command =
@@ -417,13 +403,21 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
   std::fflush(nullptr);  // what was said before comes before what the job says
   const bool hears = elsewhere || said != nullptr || (placement.outlives_ranks && !is_rank);
-  Child child = spawn(command, environment, hears, beside);
+  // Where an agent to a lost host may keep it open, its end is not waited for.
+  const bool copies = !beside && !elsewhere && !placement.outlives_ranks && stdout_may_be_full();
+  PassedOnSignals signals;
+  const Child child = spawn(pointers(command), environment.words(),
+                            {.take_output = copies, .take_error = hears, .silent = beside});
+  signals.to(child.process);
+  std::optional<CopiedOutput> output;
+  if (copies) output.emplace(child.output);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   const Heard heard = hears ? pass_on(child.error, said, placement.outlives_ranks, child.process) : Heard{};
   const bool explained = !hears || heard.wrong || !elsewhere;
-  int status = 0;
-  while (waitpid(child.process, &status, 0) < 0)
-    if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
+  int signal = 0;
+  const int status = signals.wait(&signal);
+  if (signal != 0) return 128 + signal;
+  if (copies && status == 0) output->finish();
   if (heard.done) return 0;
   // Then mpirun's own code is 0 whatever a rank ended with.
   if (placement.outlives_ranks && heard.wrong && WIFEXITED(status)) return std::max(1, WEXITSTATUS(status));

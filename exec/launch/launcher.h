@@ -32,6 +32,8 @@ void set_executor_folder(std::filesystem::path folder);
 // share them alike (all of the job's, where the launcher does not say); at least 1.
 int usable_cores();
 int cores_of_a_rank(int ranks);
+// Memory of this host that programs can still get, swap included; nothing where the kernel does not say.
+std::optional<double> available_bytes();
 
 // Who starts ranks: the library's own mpirun, or Slurm in one of its allocations.
 enum class Launcher { mpirun, srun };
@@ -69,7 +71,8 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
 // `ranks` ranks under mpirun and returns its exit code; under a launcher, becomes the executor and does not
 // return. One compute thread a rank. With hosts, mpirun reaches them as it is set up to (ssh, or the agent
 // that its own options name), and finds program and files there under the same paths. Throws InternalError
-// when a signal ended a rank: mpirun is told to be quiet.
+// when a signal ended a rank: mpirun is told to be quiet. SIGINT, SIGTERM and SIGHUP end the job, too: 128
+// and the signal is the answer then.
 int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
                     const Placement& placement = {});
 // The same, but this process goes on (under a launcher too, as the rank that it is), and what the ranks print

@@ -12,7 +12,7 @@ bool deliver(std::string_view verb, const Json& result, const std::string& file)
   json.update(result);
   const std::string text = json.dump(2) + "\n";
   if (file == "-") {
-    fmt::print("{}", text);
+    write_to_stdout(text);
     return false;
   }
   if (!file.empty()) write_file_atomically(file, text);

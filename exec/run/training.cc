@@ -40,14 +40,15 @@
 namespace orrery::exec {
 namespace {
 
+// Or folder; empty: synthetic.
+std::string data_file(const Plan& plan, const TrainingOptions& options) {
+  return options.data.empty() && plan.job->workload.transformer ? kDefaultText : options.data;
+}
+
 TextData text_of(const Plan& plan, const TrainingOptions& options) {
   const Training& training = plan.job->training;
-  return {options.data.empty() ? kDefaultText : options.data,
-          training.seq_len,
-          training.seed,
-          training.global_batch,
-          options.vocabulary,
-          plan.job->workload.transformer->vocab};
+  return {data_file(plan, options), training.seq_len,   training.seed,
+          training.global_batch,    options.vocabulary, plan.job->workload.transformer->vocab};
 }
 
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
@@ -58,7 +59,7 @@ ImageData images_of(const Plan& plan, const TrainingOptions& options) {
 }
 
 std::string data_description(const Plan& plan, const TrainingOptions& options) {
-  if (plan.job->workload.transformer) return options.data.empty() ? kDefaultText : options.data;
+  if (plan.job->workload.transformer) return data_file(plan, options);
   return images_of(plan, options).description();
 }
 
@@ -69,13 +70,16 @@ bool restarts(const TrainingOptions& options) {
 // The step to go on with, by the newest checkpoint; 0 where there is none. Throws NoAnswer where it is the
 // last.
 std::int64_t restart(const Plan& plan, const KeptState& kept, Interpreter& interpreter, Device& device,
-                     Communicator& control, const TrainingOptions& options) {
+                     Communicator& control, const TrainingOptions& options, const DataMark& data) {
   std::int64_t first_step = 0;
   const auto found = options.restart_from >= 0
                          ? checkpoint_after(options.checkpoint_folder, options.restart_from, control)
                          : newest_checkpoint(options.checkpoint_folder, control);
   if (found) {
     const TrainingCounts counts = load_checkpoint(*found, plan, kept, device, control.rank());
+    if (control.rank() == 0)
+      if (const std::string other = differs(*found, plan, data); !other.empty())
+        fmt::print(stderr, "{}{}\n", kNote, other);
     interpreter.resume(counts.updates, counts.scaler);
     first_step = found->steps;
   }
@@ -104,7 +108,7 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
                     "a text, with its `vocab`");
   const bool adds_mask = model.mlm_head && !data.mask_token();
   if (largest && *largest + (adds_mask ? 1 : 0) >= model.vocab)
-    throw UserError(options.vocabulary, 0,
+    throw UserError(options.vocabulary.empty() ? data.file() : options.vocabulary, 0,
                     fmt::format("has token {}{} and the model a vocabulary of {}", *largest,
                                 adds_mask ? " and the mask comes after it" : "", model.vocab),
                     "the model's own vocabulary");
@@ -176,10 +180,10 @@ bool is_folder(const std::string& path) {
 // Before anything is trained for it. The folder itself is made.
 void check_place_to_save(const std::string& path) {
   std::error_code code;
-  const std::filesystem::path folder =
-      is_folder(path) ? std::filesystem::path(path) : std::filesystem::absolute(path, code).parent_path();
-  if (is_folder(path)) std::filesystem::create_directories(folder, code);
-  if (::access(folder.c_str(), W_OK) != 0)
+  if (is_folder(path)) std::filesystem::create_directories(path, code);
+  const bool may_be =
+      is_folder(path) ? ::access(path.c_str(), W_OK) == 0 : FileInMaking(path).may_be_written();
+  if (!may_be)
     throw UserError(path, 0, fmt::format("cannot be written: {}", std::strerror(errno)),
                     "a folder that is there, and may be written");
 }
@@ -188,8 +192,11 @@ void save(const std::string& path, const Plan& plan, const Parameters& parameter
           const RunningStatistics& statistics, Device& device, Communicator& control) {
   if (!is_folder(path)) return save_weights(path, plan, parameters, statistics, device, control);
   const std::filesystem::path folder(path);
-  save_weights((folder / "model.safetensors").string(), plan, parameters, statistics, device, control);
-  if (control.rank() != 0) return;
+  const bool adapters = !adapters_of(plan).empty();
+  const char* name =
+      adapters ? "adapter_model.safetensors" : "model.safetensors";  // as PEFT and transformers load
+  save_weights((folder / name).string(), plan, parameters, statistics, device, control);
+  if (control.rank() != 0 || adapters) return;
   const auto& transformer = plan.job->workload.transformer;
   const bool whole = transformer && transformer->fine_tuning.rank == 0;
   if (const auto config = whole ? huggingface_config(*transformer) : std::nullopt)
@@ -238,9 +245,12 @@ class Company {
 
 // What `train` does once its interpreter is made.
 void train_with(Interpreter& interpreter, const Plan& plan, const Program& program, Device& device,
-                Communicator& world, Communicator& control, const TrainingOptions& options, RankReport mine) {
+                Communicator& world, Communicator& control, const TrainingOptions& options,
+                const ImageData* images, RankReport mine) {
   // Of rank 0's host: an error here ends the others, too.
   if (!options.save.empty() && control.rank() == 0) check_place_to_save(options.save);
+  if (options.checkpoint_every > 0) check_place_for_checkpoints(options.checkpoint_folder, control);
+  if (control.rank() == 0 && images != nullptr) images->check_pictures();
   Parameters& parameters = interpreter.parameters();
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
@@ -250,7 +260,9 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   interpreter.set_optimizer(settings);
   if (options.silence_s > 0) interpreter.servers().limit_patience(options.silence_s);
   if (options.skip_not_finite) interpreter.skip_what_is_not_finite();
-  if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
+  DataMark data;
+  if (control.rank() == 0 && !options.checkpoint_folder.empty()) data = mark_of(data_file(plan, options));
+  if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options, data);
 
   // Processors have a core a rank: the thread needs another.
   if (!device.host_memory() || cores_of_a_rank(control.size()) >= 2) interpreter.load_ahead(options.steps);
@@ -285,7 +297,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
     if (evaluations.due(step)) progress.evaluated(step, evaluations.evaluate(interpreter, step));
     if (options.checkpoint_every == 0 || step % options.checkpoint_every != 0) continue;
     save_checkpoint(options.checkpoint_folder, {step, interpreter.updates(), interpreter.scaler()}, plan,
-                    kept, device, company.control());
+                    kept, data, device, company.control());
     progress.checkpointed(step);
   }
   if (step < options.steps) run.end_at(step);
@@ -340,6 +352,25 @@ void check_evaluation(const Plan& plan, const TrainingOptions& options) {
     throw UserError("`print_batches` of synthetic images", "`data` FILE|FOLDER");
 }
 
+// What is asked for and would change nothing is a mistake.
+void check_effects(Optimizer optimizer, const TrainingOptions& options) {
+  const LearningRate& rate = options.learning_rate;
+  const auto given = [&](const char* key) { return options.given.contains(key); };
+  if (given("decay_steps") && rate.schedule != RateSchedule::wsd)
+    throw UserError("`decay_steps` without the schedule that has some", "`rate_schedule` wsd");
+  if (given("least_rate") && rate.schedule == RateSchedule::constant)
+    throw UserError("`least_rate` of a constant rate", "`rate_schedule` linear, cosine or wsd");
+  if (rate.warmup_steps > options.steps)
+    throw UserError(fmt::format("`warmup_steps` {} of {} steps", rate.warmup_steps, options.steps),
+                    "no more than there are");
+  if (given("momentum") && optimizer != Optimizer::momentum)
+    throw UserError(fmt::format("`momentum` with {}", name_of(optimizer)), "a plan with momentum");
+  const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
+  for (const char* key : {"beta1", "beta2", "epsilon"})
+    if (given(key) && !adam)
+      throw UserError(fmt::format("`{}` with {}", key, name_of(optimizer)), "a plan with adam or adamw");
+}
+
 }  // namespace
 
 void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options) {
@@ -359,6 +390,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
       throw UserError(fmt::format("`{}` {}: its moments would never be anything", name, beta), "less than 1");
   if (!adam && (options.optimizer.weight_decay || options.optimizer.decay_matrices_only))
     throw UserError(fmt::format("`weight_decay` with {}", name_of(optimizer)), "a plan with adam or adamw");
+  check_effects(optimizer, options);
   if (options.clip_norm && !plan.job->runtime.clip_gradients)
     throw UserError("`clip_norm` under a runtime that does not clip gradients",
                     "a plan of one whose profile says clip_gradients: true");
@@ -396,7 +428,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   else
     chosen.emplace(plan, program, device, world, images.emplace(images_of(plan, options)));
   try {
-    train_with(*chosen, plan, program, device, world, control, options, mine);
+    train_with(*chosen, plan, program, device, world, control, options, images ? &*images : nullptr, mine);
   } catch (const std::exception& error) {
     if (options.failed) options.failed(error);
     throw;

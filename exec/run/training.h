@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "exec/communicators/communicator.h"
@@ -29,6 +30,7 @@ struct TrainingOptions {
   std::string timeline;               // file of a binary proto::Timeline
   std::string trace;                  // file of a Chrome trace
   std::string backend = "auto";       // see exec/engine.h
+  std::set<std::string> given;        // of the options that are said below, their keys
   std::string library;                // of the communicator, for the report
   std::string checkpoint_folder;
   std::int64_t checkpoint_every = 0;  // steps; 0: never

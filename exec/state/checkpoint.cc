@@ -319,7 +319,7 @@ void remove_partial(const std::string& folder) {
 }
 
 void write_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                      const KeptState& state, Device& device, Communicator& control) {
+                      const KeptState& state, const DataMark& data, Device& device, Communicator& control) {
   const fs::path finished = path_of(folder, counts.steps);
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
@@ -344,6 +344,9 @@ void write_checkpoint(const std::string& folder, const TrainingCounts& counts, c
                      {"workload", plan.job->workload.name},
                      {"optimizer", name_of(plan.job->training.optimizer)},
                      {"seed", plan.job->training.seed},
+                     {"data", {{"name", data.name}, {"size", data.size}, {kCheckSum, data.check_sum}}},
+                     {"global_batch", plan.job->training.global_batch},
+                     {"seq_len", plan.job->training.seq_len},
                      {"files", Json::array()}};
     for (const std::string& file : all) manifest["files"].push_back(Json::parse(file));
     manifest[kCheckSum] = check_sum_of(manifest);
@@ -365,10 +368,33 @@ void write_checkpoint(const std::string& folder, const TrainingCounts& counts, c
 
 }  // namespace
 
+void check_place_for_checkpoints(const std::string& folder, Communicator& control) {
+  std::error_code code;
+  if (control.rank() == 0) {
+    fs::create_directories(folder, code);
+    if (code) {
+      errno = code.value();
+      cannot_write(folder);
+    }
+    const fs::path probe = fs::path(folder) / fmt::format("{}probe{}", kPrefix, kPartial);
+    std::FILE* file = std::fopen(probe.c_str(), "wbe");
+    if (file == nullptr) cannot_write(folder);
+    const bool written = std::fputc(0, file) != EOF && std::fflush(file) == 0;
+    const int reason = errno;
+    std::fclose(file);
+    fs::remove(probe, code);
+    errno = reason;
+    if (!written) cannot_write(folder);
+  }
+  control.barrier();
+  if (!fs::is_directory(folder, code))
+    throw UserError(folder, 0, "is not there for every rank", "a folder that all hosts share");
+}
+
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const KeptState& state, Device& device, Communicator& control) {
+                     const KeptState& state, const DataMark& data, Device& device, Communicator& control) {
   try {
-    write_checkpoint(folder, counts, plan, state, device, control);
+    write_checkpoint(folder, counts, plan, state, data, device, control);
   } catch (...) {
     // A full disk would stay so: whoever comes upon it takes all ranks' pieces along, for the others are
     // ended.
@@ -456,6 +482,29 @@ TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, c
   } catch (const Json::exception& error) {
     throw UserError(manifest_file.string(), 0, "is no manifest", "the file as it was written");
   }
+}
+
+std::string differs(const CheckpointFound& found, const Plan& plan, const DataMark& data) {
+  const Json manifest = read_manifest(found.path);
+  if (!manifest.contains("data")) return {};
+  std::vector<std::string> others;
+  const Json& before = manifest.at("data");
+  const auto name_of_data = [](const std::string& name) { return name.empty() ? "synthetic data" : name; };
+  const auto name = before.at("name").get<std::string>();
+  if (before.at("size").get<std::uint64_t>() != data.size ||
+      before.at(kCheckSum).get<std::string>() != data.check_sum)
+    others.push_back(name == data.name
+                         ? fmt::format("on {} as it was then", name_of_data(name))
+                         : fmt::format("on {}, not {}", name_of_data(name), name_of_data(data.name)));
+  const auto compare = [&](const char* key, const char* what, std::int64_t now) {
+    if (const auto then = manifest.at(key).get<std::int64_t>(); then != now)
+      others.push_back(fmt::format("with {} {}, not {}", what, then, now));
+  };
+  compare("global_batch", "a global batch of", plan.job->training.global_batch);
+  if (plan.job->workload.transformer) compare("seq_len", "sequences of", plan.job->training.seq_len);
+  if (others.empty()) return {};
+  return fmt::format("{} was trained {}: some samples come again and some do not come", found.path,
+                     fmt::join(others, ", "));
 }
 
 }  // namespace orrery::exec

@@ -37,11 +37,24 @@ struct KeptState {
   std::vector<LeftOut> left_out;  // of compressed gradients, so far
 };
 
-// Writes the state after `counts.steps` steps and takes older checkpoints than the one before it away.
-// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written, and
-// NotFinite (exec/state/not_finite.h) where any of it is no number.
+// What is trained on.
+struct DataMark {
+  std::string name;        // empty: synthetic data
+  std::uint64_t size = 0;  // bytes of a file, entries of a folder
+  std::string check_sum;   // of a file's first and last MiB, or of a folder's names
+};
+DataMark mark_of(const std::string& path);
+
+// Before anything is trained for it: makes `folder` and writes into it; the ranks must then see it.
+// Collective. Throws UserError.
+void check_place_for_checkpoints(const std::string& folder, Communicator& control);
+
+// Writes the state after `counts.steps` steps, and what it was trained on (`data`, known to rank 0), and
+// takes older checkpoints than the one before it away. Collective over `control`; every rank must see
+// `folder`. Throws UserError where it cannot be written, and NotFinite (exec/state/not_finite.h) where any of
+// it is no number.
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const KeptState& state, Device& device, Communicator& control);
+                     const KeptState& state, const DataMark& data, Device& device, Communicator& control);
 
 struct CheckpointFound {
   std::string path;
@@ -63,5 +76,10 @@ std::optional<CheckpointFound> checkpoint_after(const std::string& folder, std::
 // naming what does not fit or is damaged.
 TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
                                Device& device, int rank);
+
+// Training on other data, or in batches or sequences of another size, goes on with other samples: what
+// differs from what the checkpoint was trained on, in words; empty where all is alike, or where it is older
+// than its saying so.
+std::string differs(const CheckpointFound& found, const Plan& plan, const DataMark& data);
 
 }  // namespace orrery::exec

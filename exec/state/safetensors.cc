@@ -211,7 +211,7 @@ std::int64_t SafetensorsModel::read_count(const Found& found) const {
 }
 
 SafetensorsWriter::SafetensorsWriter(fs::path path, const std::vector<Announced>& tensors)
-    : path_(std::move(path)), temporary_(path_.string() + fmt::format(".tmp{}", ::getpid())) {
+    : path_(std::move(path)), making_(path_) {
   Json header = Json::object();
   header["__metadata__"] = {{"format", "pt"}};
   for (const auto& [name, shape, type] : tensors) {
@@ -225,7 +225,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, const std::vector<Announced>
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the tensors are aligned
   const std::uint64_t length = text.size();
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = ::open(making_.written().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) fail(std::strerror(errno));
   const std::uint64_t data = left_;
   left_ = data + sizeof(length) + length;
@@ -236,16 +236,14 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, const std::vector<Announced>
 SafetensorsWriter::~SafetensorsWriter() {
   if (file_ < 0) return;
   ::close(file_);
-  std::error_code ignored;
-  fs::remove(temporary_, ignored);
+  making_.discard();
 }
 
 // A constructor that throws leaves no destructor to clean up.
 void SafetensorsWriter::fail(const std::string& what) {
   if (file_ >= 0) {
     ::close(std::exchange(file_, -1));
-    std::error_code ignored;
-    fs::remove(temporary_, ignored);
+    making_.discard();
   }
   throw UserError(path_.string(), 0, "cannot be written: " + what, "expected a writable place");
 }
@@ -272,14 +270,10 @@ void SafetensorsWriter::write_bytes(const char* at, std::size_t bytes) {
 
 void SafetensorsWriter::finish() {
   ORRERY_CHECK(left_ == 0, "fewer tensors than announced");
-  if (::fsync(file_) != 0) fail(std::strerror(errno));
+  // Of a pipe or device nothing is kept.
+  if (!making_.in_place() && ::fsync(file_) != 0) fail(std::strerror(errno));
   ::close(std::exchange(file_, -1));
-  std::error_code code;
-  fs::rename(temporary_, path_, code);
-  if (code) {
-    fs::remove(temporary_, code);
-    fail("cannot be renamed");
-  }
+  if (const std::error_code code = making_.finish()) fail(code.message());
 }
 
 }  // namespace orrery::exec

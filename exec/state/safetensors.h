@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
+
 namespace orrery::exec {
 
 constexpr std::uint64_t kMaxSafetensorsHeader = 100ULL << 20;  // the reference implementation's limit
@@ -79,7 +81,7 @@ class SafetensorsWriter {
   void write_bytes(const char* at, std::size_t bytes);
   void fail(const std::string& what);
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  FileInMaking making_;
   std::uint64_t left_ = 0;  // bytes still to come
   int file_ = -1;
 };

@@ -292,7 +292,7 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
   if (!writer) return;
   for (std::size_t i = 0; i < statistics.norms().size(); ++i) writer->write(statistics.batches());
   writer->finish();
-  if (adapters) {
+  if (adapters && !FileInMaking(path).in_place()) {  // beside a pipe or device belongs nothing
     const std::filesystem::path beside = std::filesystem::path(path).replace_filename("adapter_config.json");
     write_file_atomically(beside.string(), peft_config(plan.job->workload));
   }

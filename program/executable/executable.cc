@@ -93,9 +93,6 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.bidirectional && t.sliding_window > 0 && t.sliding_window < training.seq_len)
     return "its attention has a window that looks both ways";
   if (!t.final_norm && !t.post_norm) return "it has no final norm";
-  if (t.vocab < kByteVocabulary) return "its vocabulary is smaller than the 256 bytes it would be trained on";
-  if (t.mlm_head && t.vocab == kByteVocabulary)
-    return "its vocabulary has no token for a mask beside the 256 bytes";
   return {};
 }
 

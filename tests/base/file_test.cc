@@ -1,7 +1,10 @@
 #include "base/file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +26,36 @@ TEST_CASE("files are written whole and read back") {
   CHECK_THROWS_AS(read_file(path), UserError);
   CHECK_THROWS_WITH(read_file("/tmp"), Catch::Contains("is a folder"));
   CHECK_THROWS_WITH(write_file_atomically("/no/such/folder/x", "y"), Catch::Contains("cannot be written"));
+}
+
+TEST_CASE("pipes are written through, and symbolic links go on pointing") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder.path() + "/pipe", link = folder.path() + "/link",
+                 dangling = folder.path() + "/dangling";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  write_file_atomically(pipe, "through");
+  std::array<char, 16> read{};
+  CHECK(::read(reader, read.data(), read.size()) == 7);
+  close(reader);
+  CHECK(fs::is_fifo(pipe));
+  CHECK(FileInMaking(pipe).in_place());
+  fs::create_symlink("pipe", link);
+  CHECK(FileInMaking(link).in_place());
+  fs::remove(link);
+
+  write_file_atomically(folder.path() + "/file", "old");
+  fs::create_symlink("file", link);
+  fs::create_symlink("new", dangling);
+  write_file_atomically(link, "1");
+  write_file_atomically(dangling, "2");
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::is_symlink(dangling));
+  CHECK(read_file(folder.path() + "/file") == "1");
+  CHECK(read_file(folder.path() + "/new") == "2");
+  CHECK_FALSE(FileInMaking(folder.path()).may_be_written());
+  CHECK_FALSE(FileInMaking(folder.path() + "/none/file").may_be_written());
+  CHECK(FileInMaking("file").may_be_written());
 }
 
 TEST_CASE("a temporary folder goes with what is in it, and one that cannot be made says why") {

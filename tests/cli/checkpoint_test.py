@@ -187,6 +187,72 @@ class Checkpoints(TrainingCase):
             part.write_bytes(b"")
         self.assertIn("no checkpoint", self.train(plan, 5, *again, "--restart", code=2))
 
+    def test_the_folder_is_tried_before_anything_is_trained(self):
+        plan = self.plan("one", "--gpus", "1")
+        file = self.folder / "file"
+        file.write_text("")
+        log = self.folder / "log.jsonl"
+        said = self.train(plan, 4, "--checkpoint-dir", file / "kept", "--checkpoint-every", 4, "--log", log, code=2)
+        self.assertIn("file/kept: cannot be written: Not a directory", said)
+        self.assertFalse(log.exists() and log.read_text())
+
+    def test_other_data_and_other_batches_are_said_and_gone_on_with(self):
+        data = self.folder / "text"
+        data.write_text("a text to learn by heart " * 200)
+        plan = self.plan("one", "--gpus", "1")
+        self.train(plan, 2, *self.keep, "--data", data)
+        go_on = lambda plan, *more: self.orrery("run", plan, "--steps", 3, "--checkpoint-dir", self.kept, "--restart", *more)
+        same = go_on(plan, "--data", data)
+        self.assertNotIn("was trained", same.stderr)
+        other = go_on(plan)
+        self.assertEqual(other.returncode, 0)
+        self.assertRegex(other.stderr, "orrery: NOTE: .*was trained on .*/text, not /usr/.*GPL-3")
+        batch = go_on(self.plan("batch", "--gpus", "1", batch=4), "--data", data)
+        self.assertIn("with a global batch of 8, not 4", batch.stderr)
+        data.write_text("another text " * 500)
+        self.assertIn("text as it was then", go_on(plan, "--data", data).stderr)
+        # Checkpoints of before these were kept.
+        manifest = self.kept / "step-00000002" / "manifest.json"
+        kept = json.loads(manifest.read_text())
+        for key in ("data", "global_batch", "seq_len", "check_sum"):
+            del kept[key]
+        text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        sum_ = 0xCBF29CE484222325
+        for byte in text.encode():
+            sum_ = (sum_ ^ byte) * 0x100000001B3 % 2**64
+        manifest.write_text(json.dumps({**kept, "check_sum": f"{sum_:016x}"}))
+        old = go_on(plan, "--data", data)
+        self.assertEqual(old.returncode, 0, old.stderr)
+        self.assertNotIn("was trained", old.stderr)
+
+    def test_who_ends_the_run_ends_its_ranks(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        for asked, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
+            with self.subTest(asked):
+                job = subprocess.Popen([ORRERY, "run", plan, "--steps", "1000000", *self.keep], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, env=self.environment, cwd=self.folder)
+                self.addCleanup(job.kill)
+                until = time.monotonic() + 60
+                while not list(self.kept.glob("step-*[0-9]")) and time.monotonic() < until:
+                    time.sleep(0.02)
+                ranks = self.ranks_below(job.pid)
+                self.assertEqual(len(ranks), 2)
+                os.kill(job.pid, asked)
+                self.assertEqual(job.wait(timeout=20), code)
+                until = time.monotonic() + 20
+                while any(os.path.exists(f"/proc/{rank}") for rank in ranks) and time.monotonic() < until:
+                    time.sleep(0.02)
+                self.assertFalse([rank for rank in ranks if os.path.exists(f"/proc/{rank}")])
+                shutil.rmtree(self.kept)
+
+    def test_options_without_effect_are_refused(self):
+        plan = self.plan("adamw", "--gpus", "1", optimizer="adamw")
+        for words in (["--decay-steps", 2], ["--least-rate", "0.1"], ["--momentum", "0.9"], ["--warmup-steps", 5],
+                      ["--rate-schedule", "cosine", "--decay-steps", 2]):
+            self.assertIn(words[-2], self.train(plan, 4, *words, code=2))
+        self.train(plan, 4, "--rate-schedule", "wsd", "--decay-steps", 2, "--least-rate", "0.1", "--warmup-steps", 2)
+        self.assertIn("--beta1", self.train(self.plan("sgd", "--gpus", "1", optimizer="sgd"), 1, "--beta1", "0.8", code=2))
+
     def test_what_a_killed_run_left_behind_goes_with_the_next_checkpoint(self):
         plan = self.plan("dp2", *self.PLANS["dp2"])
         left = self.kept / "step-00000007.partial"

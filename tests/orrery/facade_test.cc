@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "orrery/json.h"
+#include "orrery/validate.h"
 #include "tests/support/jobs.h"
 
 using namespace orrery;
@@ -68,6 +69,27 @@ TEST_CASE("four threads at once get the answers of one, whoever forks the simula
     CHECK(errors[i].empty());
     CHECK(beside[i] == alone[i]);
   }
+}
+
+TEST_CASE("a plan whose ranks keep more than this machine has is not started, and what fits is") {
+  planner::Pins pins;
+  pins.dp = 2;
+  pins.zero = 0;
+  const Plan two = plan(test::make_job("gpt2", "localhost", 2, 2, 16), pins).plans.front().plan;
+  const double kept = 2.0 * 124'439'808 * (4 + 4 + 8);  // weights, gradients and Adam's moments of both
+  const auto check = [&](double bytes, const Placement& placement, const char* backend) {
+    check_memory(two, placement, backend, bytes);
+  };
+  CHECK_THROWS_AS(check(0.95 * kept, {}, "mpi"), NoAnswer);
+  CHECK_THROWS_WITH(check(0.5 * kept, {}, "auto"),
+                    Catch::Contains("this machine, which has") && Catch::Contains("GiB"));
+  CHECK_NOTHROW(check(1.05 * kept, {}, "auto"));
+  CHECK_NOTHROW(check(1, {}, "nccl"));  // the devices' memory
+  CHECK_NOTHROW(check(1, {.hosts = {"a", "b"}}, "mpi"));
+  CHECK_NOTHROW(check(1, {.mpirun_args = {"--hostfile", "hosts"}}, "mpi"));
+  CHECK_NOTHROW(check(1, {.launcher = Launcher::srun}, "mpi"));
+  CHECK_NOTHROW(check_memory(two, {}, "mpi", std::nullopt));
+  CHECK(available_bytes().value() > 1e6);
 }
 
 TEST_CASE("a goodput request says what it lacks") {

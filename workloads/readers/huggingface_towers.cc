@@ -260,9 +260,12 @@ void two_towers(Config& config, const Family& family, std::string_view text, std
 
 std::int64_t classes_of(Config& config) {
   const Json* labels = config.find("id2label");
-  return labels != nullptr && labels->is_object() && !labels->empty()
-             ? static_cast<std::int64_t>(labels->size())
-             : config.integer("num_labels", 1000, 1, kMaxVocab);
+  const bool named = labels != nullptr && labels->is_object() && !labels->empty();
+  const std::int64_t names = named ? static_cast<std::int64_t>(labels->size()) : 1000;
+  const std::int64_t classes = config.integer("num_labels", static_cast<int>(names), 1, kMaxVocab);
+  if (named && classes != names)
+    config.fail("num_labels", fmt::format("{}, where id2label names {}", classes, names), "expected as many");
+  return classes;
 }
 
 void check_size(const std::vector<Operator>& operators, std::string_view file) {

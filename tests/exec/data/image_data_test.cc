@@ -148,6 +148,26 @@ TEST_CASE("a class without pictures, or with pictures that are not read, is refu
   CHECK(said().find("dog/c.WEBP") != std::string::npos);
 }
 
+TEST_CASE(
+    "pictures that are none are found before one is drawn, and folders within a class's are not passed "
+    "over") {
+  const Folder folder;
+  const std::string whole = std::string("P6 1 1 255\n") + "\x0a\x14\x1e"s;
+  folder.write("cat/a.ppm", whole);
+  folder.write("dog/b.png", whole);  // by what it holds, whatever its name
+  const auto check = [&] { ImageData(folder.path(), {3, 2, 2}, 10, 1, 1).check_pictures(); };
+  CHECK_NOTHROW(check());
+  for (const char* content : {"", "GIF89a", "P5 1 1 255\nx", "text"}) {
+    folder.write("dog/c.jpg", content);
+    CHECK_THROWS_WITH(check(), Catch::Contains("dog/c.jpg"));
+  }
+  folder.write("dog/c.jpg", whole);
+  fs::create_directories(folder.path() + "/dog/.thumbnails");
+  CHECK_NOTHROW(check());
+  fs::create_directories(folder.path() + "/dog/puppies");
+  CHECK_THROWS_WITH(check(), Catch::Contains("dog/puppies"));
+}
+
 TEST_CASE("what is no data set of images is refused") {
   const Folder folder;
   const ImageShape shape{3, 32, 32};

@@ -1,5 +1,10 @@
 #include "exec/state/safetensors.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
@@ -44,6 +49,20 @@ TEST_CASE("safetensors headers that lie are refused") {
                 R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})"));  // overlap
   CHECK_FALSE(refused(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})"));
   CHECK_FALSE(refused("{}"));
+}
+
+TEST_CASE("weights go through a pipe, which stays one") {
+  const TemporaryFolder folder;
+  const std::filesystem::path pipe = folder.path() + "/pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  SafetensorsWriter writer(pipe, {{"a", {2}}});
+  writer.write(std::vector<float>{1, 2});
+  writer.finish();
+  std::array<char, 4096> read{};
+  CHECK(::read(reader, read.data(), read.size()) > 8);
+  close(reader);
+  CHECK(std::filesystem::is_fifo(pipe));
 }
 
 TEST_CASE("damaged safetensors headers are read or refused, never worse") {

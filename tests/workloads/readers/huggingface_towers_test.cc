@@ -141,6 +141,12 @@ TEST_CASE("towers: keys of a classifier's mathematics are done or said not to be
         "config.json");
   };
   CHECK(vit("").ignored_keys.empty());
+  // The number of classes beside their names.
+  const Workload named = vit(R"(, "num_labels": 2, "id2label": {"0": "cat", "1": "dog"})");
+  CHECK(named.ignored_keys.empty());
+  CHECK(named.operators.back().image->input.elements() == 2);
+  CHECK_THROWS_WITH(vit(R"(, "num_labels": 3, "id2label": {"0": "cat", "1": "dog"})"),
+                    Catch::Contains("num_labels: 3"));
   const auto activation = [&](const std::string& more) {
     for (const Operator& op : vit(more).operators)
       if (op.kind == OperatorKind::activation) return op.image->activation;
