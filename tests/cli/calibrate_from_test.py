@@ -114,11 +114,25 @@ class CalibrateFrom(OrreryCase):
         self.refused("calibrate", "dgx-h100", "--from", "a100.csv", says=["a100.csv:2", "A100"])
         self.refused("calibrate", "dgx-h100", "--from", self.table("ms.csv", 1250), code=3, says="ms.csv:2")
         self.refused("calibrate", "dgx-h100", "--from", self.table("us.csv", 1e-3), code=3, says="us.csv:2")
+        ranks = "".join(f"#  Rank  {rank} Group  0 Pid 1 on a device  {rank} [0x1] NVIDIA H100\n" for rank in range(8))
+        (self.folder / "slow.log").write_text("# Collective test starting: all_reduce_perf\n# nGpus 8 minBytes 8\n" + ranks +
+                                              "67108864 16777216 float sum -1 117440 0.57 1.00 0 117440 0.57 1.00 0\n")
+        self.refused("calibrate", "dgx-h100", "--from", "slow.log", code=3, says=["slow.log:11", "times what is predicted"])
         (self.folder / "text").write_text("hello\n")
         self.refused("calibrate", "dgx-h100", "--from", "text", says="nccl-tests")
         self.refused("calibrate", "dgx-h100", "--from", "nowhere.csv", says="nowhere.csv")
         self.refused("calibrate", "--from", table, says="CLUSTER")
         self.assertFalse((self.folder / "data").exists())
+
+    def test_what_cannot_have_run_is_doubted_beside_the_answer(self):
+        (self.folder / "steps.csv").write_text("model,n_gpus,tp,gbs_sequences,mbs_sequences,seq_len_tokens,act_recompute,step_time_s\n"
+                                               "llama3-8b,8,2,128,1,8192,none,11.2\n")
+        result = self.orrery("calibrate", "dgx-h100", "--from", "steps.csv", "--runtime", "megatron-lm-2022", "--json", "-")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("steps.csv:2: was measured, but under the runtime megatron-lm-2022", json.loads(result.stdout)["doubts"][0])
+        self.assertIn("orrery: warning: steps.csv:2:", result.stderr)
+        self.assertIn("or --runtime)", result.stderr)
+        self.assertEqual(self.json("calibrate", "dgx-h100", "--from", "steps.csv", "--runtime", "megatron-core")["doubts"], [])
 
     def test_a_plan_is_validated_against_steps_that_were_measured(self):
         table = self.table("steps.csv", 1.1)

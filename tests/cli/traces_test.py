@@ -103,7 +103,7 @@ class Traces(OrreryCase):
         kinds = {row["kind"]: row for row in found["by_kind"]}
         for kind in ("forward", "backward", "tensor_comm", "data_comm", "optimizer"):
             self.assertAlmostEqual(kinds[kind]["predicted_s"], kinds[kind]["measured_s"], delta=1e-4)
-        self.refused("calibrate", "dgx-h100", "--from", "own.json", says="says nothing of")
+        self.refused("calibrate", "dgx-h100", "--from", "own.json", says="nothing could be learned from own.json")
 
     def test_two_plans_traces_beside_each_other(self):
         for name, tp in (("a", 2), ("b", 4)):
@@ -119,6 +119,12 @@ class Traces(OrreryCase):
         rows = {(row["stream"], row["kind"]): row for row in found["rows"]}
         self.assertGreater(rows["tensor", "tensor_comm"]["difference_s"], 0)
         self.assertAlmostEqual(found["a_s"], self.json("simulate", "a.textproto")["step_time_s"], delta=1e-4)
+        # As `validate` has it: over all streams, a as predicted.
+        for kind in found["by_kind"]:
+            if kind["kind"] != "idle":
+                a_s = sum(row["a_s"] for row in found["rows"] if row["kind"] == kind["kind"])
+                self.assertAlmostEqual(kind["predicted_s"], a_s)
+        self.assertLess({kind["kind"]: kind["relative_error"] for kind in found["by_kind"]}["tensor_comm"], 0)
         text = self.done("trace-diff", "a.json", "b.json", "--wide")
         self.assertIn(found["explanation"], text)
         self.assertEqual(self.orrery("trace-diff", "a.json", "b.json", "--tolerance", 0.001).returncode, 3)
