@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -59,6 +60,12 @@ std::vector<std::string> arguments_of(const MeasureRequest& request, const std::
   return arguments;
 }
 
+// As the driver shows them, without loading CUDA; the second is Windows' (WSL).
+bool machine_has_gpus() {
+  std::error_code code;
+  return std::filesystem::exists("/dev/nvidiactl", code) || std::filesystem::exists("/dev/dxg", code);
+}
+
 }  // namespace
 
 Placement placement_of(const Cluster& cluster, int ranks) {
@@ -88,13 +95,14 @@ Placement placement_of(const Cluster& cluster, int ranks) {
 
 void check_memory(const Plan& plan, const Placement& placement, const std::string& backend,
                   std::optional<double> available_bytes) {
-  const bool processors =
-      backend == "mpi" || (backend == "auto" && plan.job->cluster.profile_of(0).kind == DeviceKind::cpu);
+  const bool gpus = plan.job->cluster.profile_of(0).kind == DeviceKind::gpu && machine_has_gpus();
+  const bool processors = backend == "mpi" || (backend == "auto" && !gpus);
   if (!available_bytes || !processors || under_launcher() || placement.launcher != Launcher::mpirun ||
       !placement.hosts.empty() || !placement.mpirun_args.empty())
     return;
-  // Servers and those who are served keep different things: weights all do.
-  const bool alike = plan.choices.sync == Sync::all_reduce;
+  // Servers and those who are served keep different things, and other runtimes than the executor's: weights
+  // all do.
+  const bool alike = plan.choices.sync == Sync::all_reduce && plan.job->runtime.name == "orrery";
   double bytes = 0;
   for (int stage = 0; stage < plan.choices.pp; ++stage) {
     const planner::Memory memory = planner::predict_memory_of_stage(plan, stage);

@@ -216,7 +216,7 @@ class Checkpoints(TrainingCase):
         kept = json.loads(manifest.read_text())
         for key in ("data", "global_batch", "seq_len", "check_sum"):
             del kept[key]
-        text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
         sum_ = 0xCBF29CE484222325
         for byte in text.encode():
             sum_ = (sum_ ^ byte) * 0x100000001B3 % 2**64

@@ -110,6 +110,27 @@ class Safetensors(TrainingCase):
         said = self.train(plan, 1, "--save", self.folder / "nowhere" / "x.safetensors", code=2)
         self.assertIn("x.safetensors: cannot be written: No such file", said)
 
+    def test_adapters_in_a_folder_are_what_peft_loads(self):
+        plan = self.plan("lora", "--gpus", "2", "--dp", "2", "--lora-rank", 4)
+        folder = self.folder / "adapters"
+        result = self.orrery("run", plan, "--steps", 1, "--save", f"{folder}/")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["adapter_config.json", "adapter_model.safetensors"])
+        self.assertTrue(all("lora_" in name for name in read(folder / "adapter_model.safetensors")))
+
+    def test_devices_and_links_stay_what_they_are(self):
+        plan = self.plan("one", "--gpus", "1")
+        pipe, link = self.folder / "pipe", self.folder / "link"
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+        self.train(plan, 1, "--save", pipe)
+        through, _ = reader.communicate(timeout=60)
+        self.assertTrue(pipe.is_fifo())
+        link.symlink_to("weights.safetensors")
+        self.train(plan, 1, "--save", link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual((self.folder / "weights.safetensors").read_bytes(), through)
+
     def test_every_plan_starts_from_the_same_file_alike(self):
         plan, file, result = self.saved("dp", "--gpus", "2", "--dp", "2")
         reference = self.train(self.plan("one", "--gpus", "1", optimizer="sgd"), 2, "--init", file)

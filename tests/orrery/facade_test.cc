@@ -75,7 +75,7 @@ TEST_CASE("a plan whose ranks keep more than this machine has is not started, an
   planner::Pins pins;
   pins.dp = 2;
   pins.zero = 0;
-  const Plan two = plan(test::make_job("gpt2", "localhost", 2, 2, 16), pins).plans.front().plan;
+  const Plan two = plan(test::make_job("gpt2", "localhost", 2, 2, 16, "orrery"), pins).plans.front().plan;
   const double kept = 2.0 * 124'439'808 * (4 + 4 + 8);  // weights, gradients and Adam's moments of both
   const auto check = [&](double bytes, const Placement& placement, const char* backend) {
     check_memory(two, placement, backend, bytes);
@@ -85,9 +85,11 @@ TEST_CASE("a plan whose ranks keep more than this machine has is not started, an
                     Catch::Contains("this machine, which has") && Catch::Contains("GiB"));
   CHECK_NOTHROW(check(1.05 * kept, {}, "auto"));
   CHECK_NOTHROW(check(1, {}, "nccl"));  // the devices' memory
-  CHECK_NOTHROW(check(1, {.hosts = {"a", "b"}}, "mpi"));
-  CHECK_NOTHROW(check(1, {.mpirun_args = {"--hostfile", "hosts"}}, "mpi"));
-  CHECK_NOTHROW(check(1, {.launcher = Launcher::srun}, "mpi"));
+  Placement elsewhere, told, slurm;
+  elsewhere.hosts = {"a", "b"};
+  told.mpirun_args = {"--hostfile", "hosts"};
+  slurm.launcher = Launcher::srun;
+  for (const Placement& placement : {elsewhere, told, slurm}) CHECK_NOTHROW(check(1, placement, "mpi"));
   CHECK_NOTHROW(check_memory(two, {}, "mpi", std::nullopt));
   CHECK(available_bytes().value() > 1e6);
 }

@@ -33,6 +33,17 @@ void read_all(const std::string& file) {
   }
 }
 
+TEST_CASE("a model of few tokens takes files of such tokens, and no text's bytes") {
+  const TemporaryFolder folder;
+  const std::string tokens = folder.path() + "/a.bin", text = folder.path() + "/a.txt";
+  write_file_atomically(tokens, bytes_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  write_file_atomically(text, "ab ba ab ba");
+  std::vector<std::int32_t> some(4), next(4);
+  TextData(tokens, 4, 1, 1, "", 9).sample(0, 0, some, next);
+  CHECK_THROWS_WITH(TextData(text, 4, 1, 1, "", 255), Catch::Contains("a.txt: is a text, whose bytes"));
+  CHECK_NOTHROW(TextData(text, 4, 1, 1, "", 256));
+}
+
 TEST_CASE("damaged files of tokens and their indexes are read or refused") {
   const auto folder = std::filesystem::temp_directory_path() / ("orrery-tokens-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);

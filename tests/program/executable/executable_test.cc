@@ -77,6 +77,12 @@ TEST_CASE("a vision transformer that classifies is executed, but for keys that a
         std::string::npos);
 }
 
+TEST_CASE("how many tokens a model has is the data's matter") {
+  auto job = make_job("gpt2", "localhost", 1, 8, 128, "orrery");
+  job->workload.transformer->vocab = 65;
+  CHECK(why_not_executable(Plan{job, {}}).value_or("") == "");
+}
+
 TEST_CASE("adapters are executed, and what of them is not says so") {
   const auto refusal = [](const FineTuning& tuning, int tp, int zero) {
     auto job = make_job("gpt2", "localhost", tp, 8, 128, "orrery");
