@@ -198,10 +198,11 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
                       plan.job->cluster.name, target);
   text += fmt::format(
-      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {} micro-batches of {}; global batch {}, sequence {}; {} "
+      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {}{} micro-batches of {}; global batch {}, sequence {}; "
+      "{} "
       "{}parameters.\n",
-      c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len,
-      plan.job->workload.parameters(),
+      c.world(), c.tp, c.pp, c.dp, c.cp, c.replica_batches.empty() ? "" : "at most ", plan.micro_batches(),
+      c.micro_batch, t.global_batch, t.seq_len, plan.job->workload.parameters(),
       plan.job->workload.transformer && plan.job->workload.transformer->fine_tuning.any() ? "trained " : "");
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;

@@ -15,7 +15,8 @@ enum class KeyEffect : std::uint8_t { plan, model, runtime, unplanned, none };
 
 struct KnownKey {
   std::string_view name;  // with *: of every name that fits
-  std::string_view type;  // "count" "number" "flag" "word" "one:a|b" "each:a|b" (a list of these) "list" "lists" "any"
+  // "count" "number" "flag" "word" "one:a|b" "each:a|b" (a list of these) "list" "lists" "any"
+  std::string_view type;
   KeyEffect effect = KeyEffect::none;
   std::string_view meaning;
 };

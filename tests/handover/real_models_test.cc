@@ -74,6 +74,11 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
                "--moe-router-num-groups 8", "--moe-router-group-topk 4", "--qk-layernorm"});
   check_lacks(script_of(plan_of("deepseek-v3"), ExportTarget::megatron),
               {"n_group", "topk_group", "topk_method", "scoring_func"});
+  Plan catalog = plan_of("deepseek-v3");
+  catalog.job = test::make_job("deepseek-v3", "dgx-h100", 8, 32, 2048);
+  check_holds(
+      script_of(catalog, ExportTarget::megatron),
+      {"--moe-router-num-groups 8", "--moe-router-group-topk 4", "--moe-router-topk-scaling-factor 2.5"});
   check_holds(script_of(plan_of("glm-4.5"), ExportTarget::nemo, "recipe.yaml"),
               {"moe_router_score_function: \"sigmoid\""});
   Plan lite = plan_of("deepseek-v2-lite");
