@@ -6,7 +6,7 @@ set(ORRERY_ALONE
   cost/nccl_model.cc evidence/collectives.cc evidence/machines.cc evidence/steps.cc exec/calibration/packet_cost.cc
   exec/cpu/attention_block.cc exec/cpu/convolution.cc measurements/calibration/links.cc
   measurements/calibration/posterior.cc measurements/calibration/steps.cc orrery/json_published.cc
-  planner/uncertainty/outlook.cc serve/http.cc serve/workers.cc sim/process_server.cc sim/simulator.cc sim/trace.cc
+  planner/uncertainty/outlook.cc serve/http.cc serve/workers.cc sim/processes/process_server.cc sim/simulator.cc sim/trace.cc
   tests/evidence/steps_test.cc tests/exec/device/device_images_test.cc tests/exec/device/device_test.cc
   tests/exec/mpi/equivalence.cc tests/exec/mpi/rehearsal.cc tests/exec/run/recorder_test.cc
   tests/planner/closed_form/graph_cuts_test.cc tests/serve/question_test.cc topologies/named_network.cc

@@ -16,7 +16,7 @@
 #include "program/runtime_profile.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 #include "topologies/link_class.h"
 #include "topologies/named_network.h"
 

@@ -4,7 +4,7 @@
 //
 // Threads: simulations run in processes of their own. A program with threads calls start() first; after that
 // every function may be called from several threads at once, and answers what it answers to a single one. A
-// program without threads needs no start(). Why: sim/isolate.h.
+// program without threads needs no start(). Why: sim/processes/isolate.h.
 //
 // The values that go in and come out are those of the rooms below, which this header hands on: Job, Plan
 // (program/plan.h), Cluster, Workload, Pins, SearchOptions, SearchResult, Evaluation, Simulation, … .

@@ -58,7 +58,7 @@ const FormOfParallelism& form_of(Parallelism id);
 int degree_of(const FormOfParallelism& form, const Choices& choices);
 // Adds one whose id, name and kinds of groups no other has, or, with an InternalError, nothing. Other threads
 // may read and register meanwhile; a plan that has the form comes after it, as does the server of simulations
-// (sim/isolate.h), which knows what was registered when it started.
+// (sim/processes/isolate.h), which knows what was registered when it started.
 void register_form(FormOfParallelism form);
 
 // All kinds of groups, the built-in ones (placement.cc) first.

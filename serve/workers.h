@@ -1,8 +1,8 @@
 // Work in forks of this process, so many at a time, cancelled when nobody waits for it any more.
 //
 // This process has one thread and listens; what plans and simulates is a copy of it, warm, that in turn forks
-// its simulations (sim/isolate.h) and ends with its answer. So an answer that nobody wants any more, takes
-// too long or breaks is ended from outside, whatever it was doing, and takes nothing with it.
+// its simulations (sim/processes/isolate.h) and ends with its answer. So an answer that nobody wants any
+// more, takes too long or breaks is ended from outside, whatever it was doing, and takes nothing with it.
 #pragma once
 
 #include <functional>

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "cost/group_shape.h"
 #include "sim/interpreter.h"
-#include "sim/isolate.h"
 #include "sim/plan_bytes.h"
+#include "sim/processes/isolate.h"
 #include "sim/scenario/scenario.h"
 #include "sim/simulator.h"
 

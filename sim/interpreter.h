@@ -23,8 +23,8 @@ namespace orrery::sim {
 // to share.
 bool shares_links(const Scenario& scenario);
 
-// In a process of its own (sim/isolate.h) where links are shared. `keep_moved`: Trace::moved, too. Throws
-// InternalError naming what waits when nothing moves any more.
+// In a process of its own (sim/processes/isolate.h) where links are shared. `keep_moved`: Trace::moved, too.
+// Throws InternalError naming what waits when nothing moves any more.
 Trace interpret(const Scenario& scenario, int steps, bool keep_moved = false);
 
 }  // namespace orrery::sim

@@ -8,8 +8,8 @@
 #include "cost/compute_cost.h"
 #include "program/lower/lowering.h"
 #include "sim/interpreter.h"
-#include "sim/isolate.h"
 #include "sim/plan_bytes.h"
+#include "sim/processes/isolate.h"
 #include "sim/scenario/scenario.h"
 
 namespace orrery::sim {

@@ -1,7 +1,7 @@
 // One training step in virtual time, on SimGrid.
 //
-// Every call takes processes of its own (sim/isolate.h, which says what a program with threads does first),
-// so a crash in SimGrid becomes an error of the call. Bit-identical for identical input.
+// Every call takes processes of its own (sim/processes/isolate.h, which says what a program with threads does
+// first), so a crash in SimGrid becomes an error of the call. Bit-identical for identical input.
 #pragma once
 
 #include <functional>

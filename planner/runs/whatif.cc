@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "planner/runs/training_length.h"
 #include "planner/search/pareto.h"
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 
 namespace orrery::planner::whatif {
 namespace {

@@ -52,7 +52,7 @@ struct Answer {
 };
 using Progress = std::function<void(int done, int total)>;
 // The search of each, in order, `jobs` threads at a time (0: as many as processors); the same whatever it is.
-// Starts the server of simulations (sim/isolate.h). `progress` is called by the calling thread.
+// Starts the server of simulations (sim/processes/isolate.h). `progress` is called by the calling thread.
 std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress = {});
 
 // What is trained: tokens or samples. Nothing asked: a billion, which need not be whole steps.

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "handover/export.h"
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 #include "sim/zones/zone_platform.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"

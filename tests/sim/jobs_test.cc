@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 #include "sim/simulator.h"
 #include "tests/support/jobs.h"
 #include "tests/support/small_plans.h"

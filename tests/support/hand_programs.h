@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/interpreter.h"
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 #include "sim/scenario/scenario.h"
 
 namespace orrery::test {

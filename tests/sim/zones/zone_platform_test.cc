@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "sim/isolate.h"
 #include "sim/network/flow_system.h"
 #include "sim/network/platform.h"
+#include "sim/processes/isolate.h"
 #include "tests/support/switched_cluster.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"

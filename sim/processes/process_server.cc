@@ -1,4 +1,4 @@
-#include "sim/process_server.h"
+#include "sim/processes/process_server.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "sim/fresh_pages.h"
+#include "sim/processes/fresh_pages.h"
 
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-#include "sim/isolate.h"
+#include "sim/processes/isolate.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -19,9 +19,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "sim/fresh_pages.h"
 #include "sim/network/platform.h"
-#include "sim/process_server.h"
+#include "sim/processes/fresh_pages.h"
+#include "sim/processes/process_server.h"
 
 namespace orrery::sim {
 namespace {
