@@ -73,7 +73,8 @@ class TrainerLog {
  private:
   // Later configurations replace earlier ones, and what overrides them all.
   void take(std::string_view line) {
-    static constexpr std::array<std::string_view, 19> kNames = {"n_embd",
+    static constexpr std::array<std::string_view, 20> kNames = {"fsdp",
+                                                                "n_embd",
                                                                 "hidden_size",
                                                                 "n_layer",
                                                                 "num_hidden_layers",
@@ -123,6 +124,14 @@ bool yes(const std::string& word) {
   return word == "True" || word == "true";
 }
 
+// "fsdp=[]" where there is none, else "fsdp=[<FSDPOption.FULL_SHARD: 'full_shard'>, …".
+bool is_sharded(const TrainerLog& log) {
+  return log.said("fsdp").find_first_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos;
+}
+bool is_fully_sharded(const TrainerLog& log) {
+  return lower_case(log.said("fsdp")).ends_with("full_shard:");
+}
+
 std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& log, double devices,
                                                             double seconds) {
   const std::string stage = log.said("zero_optimization_stage");
@@ -144,7 +153,9 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& lo
                                                 : "fp32"},
           {"tp", "1"},
           {"pp", "1"},
-          {"dp_sharding", stage.empty() ? "" : "ZeRO-" + stage},
+          {"dp_sharding", !stage.empty()          ? "ZeRO-" + stage
+                          : is_fully_sharded(log) ? "FSDP full"
+                                                  : ""},
           {"gbs_sequences", log.said("Total train batch size (w. parallel, distributed & accumulation)")},
           {"mbs_sequences", log.said("Instantaneous batch size per device")},
           {"act_recompute", yes(log.said("gradient_checkpointing")) ? "full" : "none"},
@@ -168,6 +179,8 @@ void read_trainer_log(const Source& source, const Context& context, Measurements
   if (steps < 1) return measurements->ignore(file, log.line(), "a log that does not print its steps");
   if (yes(log.said("offloaded")))
     return measurements->ignore(file, log.line(), "a run that offloads to the host");
+  if (is_sharded(log) && !is_fully_sharded(log))
+    return measurements->ignore(file, log.line(), "a run with FSDP that does not shard everything");
   const double each = log.number("Instantaneous batch size per device") *
                       std::max(1.0, log.number("Gradient Accumulation steps"));
   const double all = log.number("Total train batch size (w. parallel, distributed & accumulation)");

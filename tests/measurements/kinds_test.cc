@@ -327,6 +327,15 @@ TEST_CASE(
   few.insert(few.rfind('\n', count) + 1, "Number of trainable parameters = 3,407,872\n");
   CHECK(read(few).steps.empty());
   CHECK_THAT(read(few).ignored.at(0).why, Catch::Contains("LoRA"));
+  std::string fsdp = log;
+  while (fsdp.find("zero_optimization_stage") != std::string::npos)
+    fsdp.erase(fsdp.find("zero_optimization_stage"), 4);
+  fsdp.insert(fsdp.rfind('\n', fsdp.find(label)) + 1,
+              "fsdp=[<FSDPOption.FULL_SHARD: 'full_shard'>, <FSDPOption.AUTO_WRAP: 'auto_wrap'>],\n");
+  CHECK(read(fsdp).steps.at(0).row.plan.choices.zero == 3);
+  CHECK(read(fsdp).steps.at(0).row.plan.job->runtime.name == "hugging-face");
+  fsdp.replace(fsdp.find("FULL_SHARD"), 10, "HYBRID_SHARD");
+  CHECK_THAT(read(fsdp).ignored.at(0).why, Catch::Contains("FSDP"));
   const std::string unfinished = log.substr(0, log.find("{'train_runtime"));
   CHECK(read(unfinished).ignored.front().why == "a log without train_runtime: it did not end");
 }
