@@ -122,14 +122,16 @@ class Safetensors(TrainingCase):
         plan = self.plan("one", "--gpus", "1")
         pipe, link = self.folder / "pipe", self.folder / "link"
         os.mkfifo(pipe)
-        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+        with open(self.folder / "through", "wb") as through:
+            reader = subprocess.Popen(["cat", pipe], stdout=through)
+        self.addCleanup(reader.kill)
         self.train(plan, 1, "--save", pipe)
-        through, _ = reader.communicate(timeout=60)
+        self.assertEqual(reader.wait(timeout=60), 0)
         self.assertTrue(pipe.is_fifo())
         link.symlink_to("weights.safetensors")
         self.train(plan, 1, "--save", link)
         self.assertTrue(link.is_symlink())
-        self.assertEqual((self.folder / "weights.safetensors").read_bytes(), through)
+        self.assertEqual((self.folder / "weights.safetensors").read_bytes(), (self.folder / "through").read_bytes())
 
     def test_every_plan_starts_from_the_same_file_alike(self):
         plan, file, result = self.saved("dp", "--gpus", "2", "--dp", "2")
