@@ -1,8 +1,9 @@
 """Bad input: one line, exit code 2, and no file left behind."""
 import json
+import subprocess
 import unittest
 
-from orrery_case import OrreryCase
+from orrery_case import ORRERY, OrreryCase
 
 CLUSTER = """
 name: "bench"
@@ -38,6 +39,14 @@ class BadInput(OrreryCase):
     # Usage
     def test_no_verb(self):
         self.refused()
+
+    def test_a_full_disk_behind_stdout(self):
+        for words in (["plan", "gpt2", "dgx-a100", "--gpus", "8"], ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--json", "-"],
+                      ["schema", "plan"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([ORRERY, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=self.environment)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertRegex(result.stderr, "^orrery: .*No space left on device[^\n]*\n$")
 
     def test_unknown_verb(self):
         self.refused("foretell")
