@@ -359,7 +359,7 @@ std::string torchrun_model(const Plan& plan, std::vector<std::string>* notes) {
     throw UserError(fmt::format("{} cannot be exported to torchrun: train.py builds no {}",
                                 plan.job->workload.name, part),
                     "expected a dense transformer; megatron, deepspeed and torchtitan take others");
-  if (const int tokens = plan.job->training.seq_len; m.learned_positions && tokens > m.max_positions)
+  if (const int tokens = plan.job->training.seq_len; !m.has_positions_for(tokens))
     throw UserError(fmt::format("sequences of {} tokens cannot be exported to torchrun: {} has learned "
                                 "positions for {}",
                                 tokens, plan.job->workload.name, m.max_positions),

@@ -390,6 +390,8 @@ struct Transformer {
   std::vector<std::string> unexecuted;
   bool final_norm = true;
 
+  // Whether a sequence of so many tokens stays within the table of positions, where there is one.
+  bool has_positions_for(int tokens) const { return !learned_positions || tokens <= max_positions; }
   bool layer_has_experts(int layer) const;  // without a layer_pattern
   int layer_window(int layer) const;  // sliding window of this layer's attention, 0: attends to everything
 };

@@ -230,7 +230,7 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
   const auto& model = best.plan.job->workload.transformer;
   const int tokens = best.plan.job->training.seq_len;
-  if (model && model->learned_positions && tokens > model->max_positions)
+  if (model && !model->has_positions_for(tokens))
     found.push_back(
         fmt::format("{} has {} learned positions: sequences of {} tokens need a longer table of them, which "
                     "is not counted",

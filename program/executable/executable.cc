@@ -134,7 +134,7 @@ Refusal refuses_training(const Plan& plan) {
     return refused("`cp` above 1 with a sliding window shorter than the sequence", "`cp` 1");
   if (plan.choices.tp > 1 && t.qk_norm && t.qk_norm_whole)
     return refused("`tp` above 1 with norms over the queries of all heads, and over their keys", "`tp` 1");
-  if (t.learned_positions && training.seq_len > t.max_positions)
+  if (!t.has_positions_for(training.seq_len))
     return refused(fmt::format("`seq_len` {}: {} has {} positions", training.seq_len, plan.job->workload.name,
                                t.max_positions),
                    "at most that many tokens");
