@@ -65,6 +65,9 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
 
 namespace {
 
+// As families.json says it of models whose norms are planned and not executed.
+constexpr const char* kOffsetNorms = "norms by one more than their weights";
+
 // Megatron Core's settings have some parts that dimensions alone do not say.
 std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs model) {
   const bool of_megatron_lm = model == ModelIs::by_flags;
@@ -94,7 +97,7 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs m
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
   part(t.attention_scale > 0, "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
-  part(t.norms_offset && !of_megatron_lm, "norms by one more than their weights");
+  part(t.norms_offset && !of_megatron_lm, kOffsetNorms);
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
   part(t.rotary_scaling.kind == RopeScaling::dynamic ||
            (!of_megatron_core && t.rotary_scaling.kind == RopeScaling::linear),
@@ -115,8 +118,7 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs m
                       (balanced && (what == "scoring_func sigmoid" || what == "topk_method noaux_tc")) ||
                       ((what.starts_with("n_group ") || what.starts_with("topk_group ")) && router_groups(t));
     const bool flag_of_lm = (what.starts_with("swiglu_limit ") && is_clamped_quick_geglu(t)) ||
-                            (what.ends_with(" relu2") && is_squared_relu(t)) ||
-                            (what == "norms by one more than their weights" && is_offset_norm(t));
+                            (what.ends_with(" relu2") && is_squared_relu(t)) || what == kOffsetNorms;
     // How a checkpoint keeps its weights changes no loss; a script that reads one must know it.
     const bool of_files = what.ends_with("in one tensor") || what.ends_with("in one tensor each");
     if ((of_megatron_core && flag) || (of_megatron_lm && flag_of_lm) ||
@@ -361,8 +363,8 @@ bool is_squared_relu(const Transformer& model) {
 }
 
 bool is_offset_norm(const Transformer& model) {
-  return model.norms_offset || std::find(model.unexecuted.begin(), model.unexecuted.end(),
-                                         "norms by one more than their weights") != model.unexecuted.end();
+  return model.norms_offset ||
+         std::find(model.unexecuted.begin(), model.unexecuted.end(), kOffsetNorms) != model.unexecuted.end();
 }
 
 int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes) {

@@ -24,9 +24,7 @@ constexpr std::size_t kMostTorchtitanSteps = 1 << 20;
 
 // "5,756".
 double grouped_number(std::string_view text) {
-  std::string digits(text.substr(0, text.find(' ')));
-  std::erase(digits, ',');
-  return parse_number(digits).value_or(0);
+  return parse_number(without_grouping(text.substr(0, text.find(' ')))).value_or(0);
 }
 
 // torchtitan's names of models and flavors, "llama3" and "8B", in the words of everybody else: its "llama3"

@@ -10,6 +10,7 @@
 #include "evidence/machines.h"
 #include "measurements/calibration/kernels.h"
 #include "planner/closed_form/figures.h"
+#include "planner/evaluation/evaluation.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/site.h"
 #include "planner/uncertainty/spread.h"
@@ -147,14 +148,10 @@ void doubt_site(const Measurements& measured, Calibrated* result) {
     job.runtime = default_runtime(RuntimeUse::gpu);
     job.training.fused_attention = job.runtime.fused_attention;
     planner::calibrate(&job);
-    double peak = 0;
-    for (const NodeGroup& group : job.cluster.groups)
-      peak +=
-          job.cluster.profiles[static_cast<std::size_t>(group.node.profile)].peak(job.training.precision) *
-          group.node.devices * group.count;
-    const Plan plan{std::make_shared<const Job>(std::move(job)), step.row.plan.choices};
-    if (peak > 0)
-      most = std::max(most, planner::model_flops(plan) / planner::estimate_step_seconds(plan) / peak);
+    planner::Evaluation evaluation;
+    evaluation.plan = {std::make_shared<const Job>(std::move(job)), step.row.plan.choices};
+    evaluation.estimate_s = planner::estimate_step_seconds(evaluation.plan);
+    most = std::max(most, planner::throughput(evaluation).mfu);
   }
   if (most > kMostUtilization)
     result->doubts.push_back(fmt::format(

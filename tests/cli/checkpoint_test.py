@@ -113,11 +113,7 @@ class Checkpoints(TrainingCase):
                                 "--checkpoint-every", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=self.environment, cwd=self.folder)
         self.addCleanup(job.kill)
-        until = time.monotonic() + 60
-        while not list(self.kept.glob("step-*[0-9]")) and time.monotonic() < until:
-            time.sleep(0.02)
-        ranks = self.ranks_below(job.pid)
-        self.assertEqual(len(ranks), 2)
+        ranks = self.two_ranks_of(job)
         os.kill(ranks[1], signal.SIGKILL)
         begin = time.monotonic()
         out, error = job.communicate(timeout=60)
@@ -132,6 +128,15 @@ class Checkpoints(TrainingCase):
             for file in manifest["files"]:
                 self.assertEqual((path / file["file"]).stat().st_size, file["bytes"])
         return json.loads((finished[-1] / "manifest.json").read_text())["steps"]
+
+    def two_ranks_of(self, job):
+        """The processes of a job of two ranks, once it has written a checkpoint."""
+        until = time.monotonic() + 60
+        while not list(self.kept.glob("step-*[0-9]")) and time.monotonic() < until:
+            time.sleep(0.02)
+        ranks = self.ranks_below(job.pid)
+        self.assertEqual(len(ranks), 2)
+        return ranks
 
     def ranks_below(self, process):
         """Executors among the descendants of a process, in order of their ids."""
@@ -232,11 +237,7 @@ class Checkpoints(TrainingCase):
                 job = subprocess.Popen([ORRERY, "run", plan, "--steps", "1000000", *self.keep], stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, env=self.environment, cwd=self.folder)
                 self.addCleanup(job.kill)
-                until = time.monotonic() + 60
-                while not list(self.kept.glob("step-*[0-9]")) and time.monotonic() < until:
-                    time.sleep(0.02)
-                ranks = self.ranks_below(job.pid)
-                self.assertEqual(len(ranks), 2)
+                ranks = self.two_ranks_of(job)
                 os.kill(job.pid, asked)
                 self.assertEqual(job.wait(timeout=20), code)
                 until = time.monotonic() + 20

@@ -31,6 +31,19 @@ Pins narrow(std::optional<int> zero, std::optional<Recompute> recompute) {
   return pins;
 }
 
+Pins in_one_stage() {
+  Pins pins = narrow({}, Recompute::none);
+  pins.pp = 1;
+  return pins;
+}
+
+Pins in_overlapped_buckets(std::optional<int> zero) {
+  Pins pins = narrow(zero, Recompute::none);
+  pins.bucket_bytes = 64e6;
+  pins.overlap_grad_reduce = true;
+  return pins;
+}
+
 // The best of the space by simulating all of it.
 double exhaustive(const Question& question) {
   std::vector<Plan> plans;
@@ -74,15 +87,9 @@ void check_exhaustive(const std::vector<Question>& questions) {
 }
 
 TEST_CASE("on small spaces the answer is exhaustive simulation's") {
-  Pins plain = narrow(1, Recompute::none);
-  plain.bucket_bytes = 64e6;
-  plain.overlap_grad_reduce = true;
-  Pins bare = plain;
-  bare.zero = 0;
+  const Pins plain = in_overlapped_buckets(1), bare = in_overlapped_buckets(0), sharded = in_one_stage();
   Pins free = narrow({}, {});
   free.dp = 1;
-  Pins sharded = narrow({}, Recompute::none);
-  sharded.pp = 1;
   const std::vector<Question> questions = {
       {make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)},
       {make_job("gpt2", "dgx-a100", 4, 8, 128), plain},
@@ -110,18 +117,12 @@ TEST_CASE("on small spaces the answer is exhaustive simulation's") {
 }
 
 TEST_CASE("so it is with compression, parameter servers, split operators and heterogeneous devices") {
-  Pins compressed = narrow({}, Recompute::none);
-  compressed.pp = 1;
+  Pins compressed = in_one_stage();
   compressed.search_compression = true;
-  Pins servers = narrow({}, Recompute::none);
-  servers.pp = 1;
+  Pins servers = in_one_stage();
   servers.bucket_bytes = 64e6;
   servers.search_sync = true;
-  Pins split = narrow({}, Recompute::none);
-  split.pp = 1;
-  Pins shared = narrow({}, Recompute::none);
-  shared.bucket_bytes = 64e6;
-  shared.overlap_grad_reduce = true;
+  const Pins split = in_one_stage(), shared = in_overlapped_buckets({});
   check_exhaustive({
       {make_job("gpt2", "v100-ib100", 4, 8, 128), compressed},
       {make_job("bert-base", "dgx-a100", 2, 8, 128), compressed},
@@ -136,16 +137,9 @@ TEST_CASE("so it is with compression, parameter servers, split operators and het
 
 // A minute: test_planner "[.long]".
 TEST_CASE("so it is on the larger of small spaces", "[.long]") {
-  Pins sharded = narrow({}, Recompute::none);
-  sharded.pp = 1;
-  Pins plain = narrow(1, Recompute::none);
-  plain.bucket_bytes = 64e6;
-  plain.overlap_grad_reduce = true;
+  const Pins plain = in_overlapped_buckets(1), sharded = in_one_stage(), shared = in_overlapped_buckets({});
   Pins cut = narrow(0, Recompute::none);
   cut.tp = 2;
-  Pins shared = narrow({}, Recompute::none);
-  shared.bucket_bytes = 64e6;
-  shared.overlap_grad_reduce = true;
   check_exhaustive({
       {make_job("gpt2", "dgx-a100", 8, 8, 128), plain},
       {make_job("gpt2", "pcie-4090", 8, 8, 128), plain},
