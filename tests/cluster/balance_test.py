@@ -24,7 +24,7 @@ What makes it hold:
   were seen), and a quota is held to some percent. Both are measured in each stretch, beside what is tested: what a host got, and
   the pace of its core, which is what the loop of no host did in a second of its own. What is predicted is of those. Where they are
   far from what was asked for (`Disturbed`), shares could not be dealt as predicted, and it is done again. Otherwise the first
-  attempt within the limit decides; that something is off, the median of two or more.
+  attempt within the limit decides; that something is off, the median of three or more.
 """
 import contextlib
 import os
@@ -52,7 +52,7 @@ QUOTA_S = 2.0  # for which a quota is measured
 ALIKE_STEPS = 8  # of the one in which both hosts have the same: all others are predicted from it
 LIMIT = 0.10
 ATTEMPTS = 4  # in all
-LEAST_TRIED = 2  # not disturbed, to say that something is off
+LEAST_TRIED = 3  # not disturbed, to say that something is off
 MOST_OFF = 0.05  # from stretch to stretch, of how fast the second host is beside the first by what it got and its core's pace
 MOST_APART = 0.15  # from one step of a stretch to another
 MOST_STOLEN = 0.05  # of a stretch, by other machines on the same processor
@@ -340,8 +340,8 @@ class Balance(ClusterCase):
 
     def held(self, attempt):
         """Predicted beside measured: the second host's busy time in each stretch within the limit, in the median of as many
-        attempts that the machine did not disturb as it takes."""
-        tried = []
+        attempts that the machine did not disturb as it takes. Returns the result of the attempt that was least off."""
+        tried, results = [], []
         for number in range(1, ATTEMPTS + 1):
             try:
                 stretches, result = attempt()
@@ -354,10 +354,11 @@ class Balance(ClusterCase):
             # The same work at the same speed, dealt in two ways, is one figure.
             tried.append([statistics.mean(other.off for other in stretches
                                           if (other.work, other.speed) == (one.work, one.speed)) for one in stretches])
+            results.append((max(abs(stretch.off) for stretch in stretches), number, result))
             missed = [str(stretch) for stretch, *off in zip(stretches, *tried)
                       if stretch.speed < 1 and abs(statistics.median(off)) > LIMIT]
             if not missed:
-                return result
+                return min(results)[2]
         if len(tried) >= LEAST_TRIED:
             self.fail(f"off in the median of {len(tried)}: {missed}")
         self.skipTest(f"this machine held still in {len(tried)} of {ATTEMPTS} attempts; alone on two cores it should")
