@@ -9,6 +9,7 @@
 
 #include "base/enum_names.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace orrery {
 namespace {
@@ -76,10 +77,8 @@ int optimizer_states(Optimizer optimizer) {
 
 std::uint64_t degrees_key(const Choices& choices) {
   std::uint64_t key = 0;
-  for (const auto& [form, degree] : choices.degrees) {  // FNV-1a
-    for (const char c : form) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-    key = (key ^ static_cast<std::uint64_t>(degree)) * 0x100000001B3ULL;
-  }
+  for (const auto& [form, degree] : choices.degrees)
+    key = fnv_step(fnv_of(form, key), static_cast<std::uint64_t>(degree));
   return key;
 }
 

@@ -32,8 +32,8 @@ for room in "${rooms[@]}"; do
     corpus=$build/corpus/$target
     mkdir -p "$corpus" "$build/seeds/$target"
     ORRERY_FUZZ_TARGET=$target ORRERY_FUZZ_SEEDS=$build/seeds/$target "$build/bin/fuzz_$room"
-    ORRERY_FUZZ_TARGET=$target nice -n 19 "$build/bin/fuzz_$room" "$corpus" "$build/seeds/$target" -max_total_time="$seconds" \
-      -timeout=25 -rss_limit_mb=4096 -use_value_profile=1 -print_final_stats=1 -verbosity=0 \
+    ORRERY_FUZZ_TARGET=$target nice -n 5 "$build/bin/fuzz_$room" "$corpus" "$build/seeds/$target" -max_total_time="$seconds" \
+ -timeout=60 -rss_limit_mb=4096 -use_value_profile=1 -print_final_stats=1 -verbosity=0 \
       -artifact_prefix="$build/found-$target-" 2>"$log" >/dev/null || { tail -60 "$log" >&2; exit 1; }
     grep -E 'number_of_executed_units|peak_rss' "$log"
   done

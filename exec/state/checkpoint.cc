@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/note.h"
 #include "exec/communicators/gather.h"
@@ -33,7 +34,7 @@ constexpr int kFormat = 2;
 constexpr const char* kCheckSum = "check_sum";
 constexpr std::size_t kKept = 2;  // the newest and the one before it
 
-// FNV-1a, word by word of 32 bits, into 64: finds damage, not forgery.
+// Word by word of 32 bits.
 class CheckSum {
  public:
   void add(std::span<const float> values) {
@@ -41,13 +42,13 @@ class CheckSum {
     for (std::size_t at = 0; at + sizeof(std::uint32_t) <= values.size_bytes(); at += sizeof(std::uint32_t)) {
       std::uint32_t word = 0;
       std::memcpy(&word, words + at, sizeof(word));
-      sum_ = (sum_ ^ word) * 0x100000001B3ULL;
+      sum_ = fnv_step(sum_, word);
     }
   }
   std::string text() const { return fmt::format("{:016x}", sum_); }
 
  private:
-  std::uint64_t sum_ = 0xCBF29CE484222325ULL;
+  std::uint64_t sum_ = kFnvBasis;
 };
 
 [[noreturn]] void cannot_write(const fs::path& path) {
@@ -77,18 +78,16 @@ std::int64_t elements_of(const std::vector<LeftOut>& left_out) {
   return elements;
 }
 
-// Tells layouts apart: what stands where in this rank's buckets. FNV-1a.
+// Tells layouts apart: what stands where in this rank's buckets.
 std::string layout_of(const Parameters& parameters) {
-  std::uint64_t hash = 0xCBF29CE484222325ULL;
-  const auto add = [&](std::int64_t value) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3ULL;
-  };
+  std::uint64_t hash = kFnvBasis;
+  const auto add = [&](std::int64_t value) { hash = fnv_step(hash, static_cast<std::uint64_t>(value)); };
   const ShardPlace& place = parameters.place();
   for (const int part : {place.tp, place.tp_rank, place.ep, place.ep_rank, place.etp, place.etp_rank})
     add(part);
   for (int bucket = 0; bucket < parameters.buckets(); ++bucket) add(parameters.elements(bucket));
   for (const HeldTensor& held : parameters.held()) {
-    add(static_cast<std::int64_t>(hash_of(held.name())));
+    add(static_cast<std::int64_t>(fnv_of(held.name())));
     add(held.bucket);
     add(held.offset);
   }
@@ -186,7 +185,7 @@ std::vector<std::pair<std::int64_t, fs::path>> finished_in(const std::string& fo
 
 // Of a manifest without its own check sum. Keys are in order and numbers as they were written.
 std::string check_sum_of(const Json& manifest) {
-  return fmt::format("{:016x}", hash_of(manifest.dump()));
+  return fmt::format("{:016x}", fnv_of(manifest.dump()));
 }
 
 Json read_manifest(const fs::path& checkpoint) {

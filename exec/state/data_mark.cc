@@ -6,8 +6,8 @@
 #include <fstream>
 #include <vector>
 
+#include "base/hash.h"
 #include "exec/state/checkpoint.h"
-#include "exec/state/initial_values.h"
 
 namespace orrery::exec {
 namespace {
@@ -39,13 +39,13 @@ DataMark mark_of(const std::string& path) {
       names.push_back(at->path().lexically_relative(path).string());
     std::sort(names.begin(), names.end());
     mark.size = names.size();
-    for (const std::string& name : names) sum = sum * 0x100000001B3ULL ^ hash_of(name);
+    for (const std::string& name : names) sum = sum * kFnvPrime ^ fnv_of(name);
   } else {
     mark.size = fs::file_size(path, code);
     std::ifstream in(path, std::ios::binary);
     const std::uint64_t part = std::min(mark.size, kMarkedBytes);
-    sum = hash_of(part_of(in, 0, part));
-    sum = sum * 0x100000001B3ULL ^ hash_of(part_of(in, mark.size - part, part));
+    sum = fnv_of(part_of(in, 0, part));
+    sum = sum * kFnvPrime ^ fnv_of(part_of(in, mark.size - part, part));
   }
   mark.check_sum = fmt::format("{:016x}", sum);
   return mark;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "exec/communicators/gather.h"
@@ -51,7 +52,7 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pa
     Projections& into = projections[place.at({held.op, held.parameter})];
     const float* const data =
         parameters.own_master(held.bucket) + (part.begin - parameters.shard_begin(held.bucket));
-    const CounterRandom random(kDigestSeed, hash_of(held.name()));
+    const CounterRandom random(kDigestSeed, fnv_of(held.name()));
     const std::int64_t begin = part.begin - held.offset;  // in the tensor
     const std::int64_t end = part.end - held.offset;
     const std::vector<Run> runs = runs_of(*held.tensor, parameters.place());

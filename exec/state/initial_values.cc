@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/vectors/draws.h"
@@ -97,7 +98,7 @@ Draw draw_of(const Plan& plan, const HeldTensor& held) {
 }
 
 CounterRandom random_of(const Plan& plan, const HeldTensor& held) {
-  return {plan.job->training.seed, hash_of(held.name())};
+  return {plan.job->training.seed, fnv_of(held.name())};
 }
 
 // What one thread draws at once: alone, it stays in a core's cache until it is where it belongs.
@@ -114,12 +115,6 @@ void draw_part(const Draw& draw, const CounterRandom& random, const std::vector<
 }
 
 }  // namespace
-
-std::uint64_t hash_of(std::string_view name) {
-  std::uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-  return hash;
-}
 
 void draw_initial(const Plan& plan, const HeldTensor& held, const ShardPlace& place, std::int64_t begin,
                   std::int64_t end, int threads, const TakePiece& take) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "exec/state/held_tensor.h"
@@ -23,8 +22,5 @@ void draw_initial(const Plan& plan, const HeldTensor& held, const ShardPlace& pl
                   std::int64_t end, int threads, const TakePiece& take);
 // Of all of the tensor; zeros where it begins at zero.
 std::vector<float> initial_whole(const Plan& plan, const HeldTensor& held);
-
-// FNV-1a, 64 bits: the random stream of a tensor.
-std::uint64_t hash_of(std::string_view name);
 
 }  // namespace orrery::exec

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/hash.h"
 
 namespace orrery::test {
 
@@ -40,9 +41,7 @@ inline std::filesystem::path published_folder() {
 // 64-bit FNV-1a of the file's bytes, in hexadecimal. Each byte's step is a bijection: a change of one byte
 // shows.
 inline std::string digest_of_file(const std::filesystem::path& file) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : read_file(file)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", fnv_of(read_file(file)));
 }
 
 using TableDigests = std::map<std::string, std::string>;  // by path in the folder, such as steps/x.csv

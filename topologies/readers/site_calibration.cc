@@ -9,22 +9,13 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "proto/cluster.pb.h"
 #include "proto/textproto.h"
 #include "topologies/readers/cluster_file.h"
 #include "topologies/readers/discover.h"
 
 namespace orrery {
-namespace {
-
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
-std::uint64_t digest_of(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
-}  // namespace
 
 std::filesystem::path site_calibration_file(const Cluster& cluster) {
   proto::Cluster message;
@@ -33,7 +24,7 @@ std::filesystem::path site_calibration_file(const Cluster& cluster) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-') c = '_';
   return user_data_folder() / "clusters" /
-         fmt::format("{}-{:016x}.textproto", name.substr(0, 64), digest_of(to_textproto(message)));
+         fmt::format("{}-{:016x}.textproto", name.substr(0, 64), fnv_of(to_textproto(message)));
 }
 
 Cluster with_site_calibration(Cluster cluster) {
