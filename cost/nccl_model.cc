@@ -348,7 +348,7 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
     double rate = 0;
     if (shape.nodes > 1) {
       c.latency_s += inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol);
-      rate = r.port;
+      rate = std::min(r.port, r.inter);  // less where others leave the node together
     } else {
       c.latency_s += intra_hop(shape, r, protocol);
       rate = r.intra_nominal * r.profile->p2p_efficiency;

@@ -379,12 +379,17 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       // Each stage's work, and the way through the first chunks of the others, which may be longer than the
       // later ones, and back.
       double most = 0, first = 0;
+      // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one of pp
+      // micro-batches. There and back leave a stage through one port: a message takes as long as two.
+      double there = 0, back = 0;
       for (int stage = 0; stage < c.pp; ++stage) {
         const StageTimes& t = stages[stage];
         most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
         if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
+        there += t.forward_busy + 2 * c.interleave * frame.hops[stage];
+        back += t.backward_busy + 2 * c.interleave * frame.hops[stage];
       }
-      return most + first + hops;
+      return std::max(most, m * std::max(there, back) / c.pp) + first + hops;
     }
     case Schedule::zero_bubble: {
       double weights = 0;
