@@ -379,8 +379,8 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       // Each stage's work, and the way through the first chunks of the others, which may be longer than the
       // later ones, and back.
       double most = 0, first = 0;
-      // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one of pp
-      // micro-batches. There and back leave a stage through one port: a message takes as long as two.
+      // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one
+      // of pp micro-batches. There and back leave a stage through one port: a message takes as long as two.
       double there = 0, back = 0;
       for (int stage = 0; stage < c.pp; ++stage) {
         const StageTimes& t = stages[stage];

@@ -50,13 +50,14 @@ GroupShape Geometries::shape_of(const std::vector<int>& ranks) {
 
 // Ports that the devices of a node share are shared by all groups of one kind at work at once: with ranks of
 // other groups between two members of one, that many groups leave the node together.
-GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once) const {
+GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once, int all_at_once) const {
   const NodeType& node = job_->cluster.groups.front().node;
   // All groups at work share the way between rooms.
-  if (shape.rooms > 1)
-    shape.inter_bandwidth_bytes_per_s =
-        std::min(shape.inter_bandwidth_bytes_per_s,
-                 job_->cluster.fabric.global_bandwidth_bytes_per_s * shape.ranks / job_->cluster.devices());
+  if (shape.rooms > 1) {
+    const double groups = all_at_once > 0 ? all_at_once : 1.0 * job_->cluster.devices() / shape.ranks;
+    shape.inter_bandwidth_bytes_per_s = std::min(shape.inter_bandwidth_bytes_per_s,
+                                                 job_->cluster.fabric.global_bandwidth_bytes_per_s / groups);
+  }
   const int groups_of_node = at_once > 0 ? at_once : node.devices / std::max(1, shape.ranks_per_node);
   if (shape.nodes <= 1 || groups_of_node <= 1 || shape.inter_bandwidth_bytes_per_s <= 0) return shape;
   const double all = node.nic.bandwidth_bytes_per_s * node.nic.count;
@@ -164,7 +165,7 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     const int from = rank_of(plan, at);
     at.pp = (stage + 1) % c.pp;
     geometry.alone_hops.push_back(shape_of({from, rank_of(plan, at)}));
-    geometry.hops.push_back(with_shared_ports(geometry.alone_hops.back(), of_stage));
+    geometry.hops.push_back(with_shared_ports(geometry.alone_hops.back(), of_stage, c.world() / c.pp));
     geometry.hop_keys.push_back(
         mixed(shape_key(geometry.hops.back()), shape_key(geometry.alone_hops.back())));
   }

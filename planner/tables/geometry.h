@@ -77,8 +77,8 @@ class Geometries {
 
  private:
   GroupShape shape_of(const std::vector<int>& ranks);
-  // `at_once`: groups of a node at work at the same time; 0: all of them.
-  GroupShape with_shared_ports(GroupShape shape, int at_once = 0) const;
+  // `at_once`: groups of a node at work at the same time, `all_at_once`: of the cluster; 0: all of them.
+  GroupShape with_shared_ports(GroupShape shape, int at_once = 0, int all_at_once = 0) const;
   static int stage_stride(const Choices& choices);
   bool nodes_alike() const;
   bool aligned(const Choices& choices) const;
