@@ -161,6 +161,12 @@ double output_bytes(const Operator& op, const Shard& shard) {
   return rows * features * element;
 }
 
+double message_share(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const bool alike = c.tp > 1 && !c.sequence_parallel && plan.job->workload.transformer;
+  return alike && plan.job->runtime.partitioned_messages ? 1.0 / c.tp : 1;
+}
+
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
   if (!works_backward(op)) return 0;
   if (!of_transformers(op.kind)) {

@@ -101,6 +101,9 @@ bool is_rms_norm(const Operator& op);
 // backward needs it (transformer operators; general graphs: what is beyond the input).
 double output_bytes(const Operator& op, const Shard& shard);
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
+// The part of its output that a rank sends to the next pipeline stage: of what tensor ranks hold alike its
+// own alone where the runtime partitions messages (proto/runtime_profile.proto, partitioned_messages).
+double message_share(const Plan& plan);
 // Whether selective recomputation of `modules` runs operator `i` again: what it puts out is then not kept for
 // those behind it (of the attention core: what it keeps for itself, scores, softmax and mask).
 bool brought_back(const std::vector<Operator>& operators, int i, ModuleSet modules);

@@ -47,6 +47,7 @@ class FieldCheck;
   FIELD(bool, fused_loss, false, any) \
   FIELD(bool, embedding_gradient_in_place, false, any) \
   FIELD(bool, synchronous_passes, false, any) \
+  FIELD(bool, partitioned_messages, false, any) \
   FIELD(double, kernel_launch_s, 0, at_least_zero) \
   FIELD(double, backward_launch_share, 1, factor) \
   FIELD(double, step_overhead_s, 0, at_least_zero) \

@@ -80,6 +80,7 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
   }
   const Plan plan{job_, c};
   const Shard shard = shard_of(plan);
+  const double share = message_share(plan);
   // Few ways are different: those of equal shapes cost the same for equal bytes.
   std::uint64_t last_key = 0;
   double last_bytes = -1;
@@ -89,7 +90,7 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
     const double bytes =
         stage + 1 == c.pp && c.interleave == 1
             ? last_bytes
-            : output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
+            : share * output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
     const std::uint64_t key = frame_.geometry->hop_keys[stage];
     const bool same = stage > 0 && bytes == last_bytes && key == last_key;
     last_bytes = bytes;
@@ -100,6 +101,9 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
       continue;
     }
     frame_.hops.push_back(transfer_s(bytes, frame_.geometry->hops[stage], *job_));
+    if (share < 1)
+      frame_.hops.back() += collective_s(CollectiveKind::all_gather, bytes / share,
+                                         frame_.geometry->shapes.at(GroupKind::tensor), *job_);
     frame_.hops_least.push_back(transfer_s(bytes, frame_.geometry->alone_hops[stage], *job_));
   }
   frame_.ports_s = ports_seconds(c, *frame_.geometry, last_bytes);

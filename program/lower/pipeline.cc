@@ -160,7 +160,8 @@ class ScheduleRun {
                              micro_batch};
       const int message =
           2 * (micro_batch * lowering_.choices().interleave + boundary.upstream_chunk) + (backward ? 1 : 0);
-      const double bytes = output_bytes(lowering_.op(op), lowering_.shard());
+      const double bytes =
+          message_share(lowering_.plan()) * output_bytes(lowering_.op(op), lowering_.shard());
       instruction.transfers.push_back({boundary.peer, bytes, message * crossing + j, send, tensor});
       instruction.bytes += bytes;
       (send ? instruction.reads : instruction.writes).push_back(tensor);
@@ -255,7 +256,32 @@ class ScheduleRun {
     }
     entry.insert(entry.end(), carried_.begin(), carried_.end());
     carried_.clear();
+    if (slot.kind != SlotKind::backward_weight) gather_parts(slot, &entry);
     return {index, std::move(entry), {}};
+  }
+
+  // Of a message of which each tensor rank received its part: what was waited for is waited for by that.
+  void gather_parts(const Slot& slot, std::vector<std::uint32_t>* entry) {
+    const bool backward = slot.kind != SlotKind::forward;
+    const Boundary& boundary = (backward ? outgoing_ : incoming_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.peer < 0 || message_share(lowering_.plan()) == 1) return;
+    for (const int op : boundary.operators) {
+      Instruction gather;
+      gather.op = Op::collective;
+      gather.stream = Stream::tensor;
+      gather.form = Parallelism::pipeline;
+      gather.collective = CollectiveKind::all_gather;
+      gather.group = lowering_.group(GroupKind::tensor);
+      gather.dtype = lowering_.plan().activation_type();
+      gather.bytes = output_bytes(lowering_.op(op), lowering_.shard());
+      gather.micro_batch = slot.micro_batch;
+      const TensorRef tensor{backward ? TensorKind::activation_gradient : TensorKind::activation, op,
+                             slot.micro_batch};
+      gather.reads.push_back(tensor);
+      gather.writes.push_back(tensor);
+      gather.after = *entry;
+      *entry = {lowering_.emit(std::move(gather))};
+    }
   }
 
   std::vector<std::uint32_t> run_slot(std::size_t index) {
