@@ -47,6 +47,29 @@ std::string verdict(const planner::SearchResult& result) {
                      human_seconds(result.search_s));
 }
 
+// What nobody should have to ask for: nodes that are better left out, and a plan below the first that takes
+// less.
+std::string surprises(const planner::SearchResult& result, planner::Objective objective) {
+  const auto value = [&](const planner::Evaluation& one) { return planner::objective_value(objective, one); };
+  const planner::Evaluation& answer = result.plans.front();
+  std::string text;
+  for (const planner::Subset& subset : result.subsets)
+    if (subset.best && value(*subset.best) < value(answer))
+      text += sentences(fmt::format("{} alone ({} devices) takes {} a step: leave the other devices out.",
+                                    subset.cluster.name, subset.cluster.devices(),
+                                    human_seconds(subset.best->step_time_s())),
+                        columns());
+  if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())
+    text += sentences(
+        fmt::format(
+            "As predicted {} takes {} ({:.1f}% less). The order is by the time that each is expected to "
+            "lose to the fastest over all that is uncertain (--rank nominal: as predicted).",
+            planner::describe(result.nominal->plan), human_seconds(result.nominal->step_time_s()),
+            100 * (1 - result.nominal->step_time_s() / answer.step_time_s())),
+        columns());
+  return text;
+}
+
 // The front, and what it covers.
 std::string pareto_table(const Job& job, const planner::SearchResult& result) {
   const bool priced = planner::usd_per_s(job.cluster) > 0;
@@ -118,6 +141,7 @@ int run_plan(const PlanOptions& options) {
        {planner::uneven_load(load), planner::unequal_sequences(result.plans.front().plan)})
     if (!sentence.empty()) more += sentences(sentence, columns());
   options.output.print_more(more);
+  if (!layout().verbose) options.output.print(surprises(result, search.objective));
   options.output.print(verdict(result));
   if (!layout().verbose)
     options.output.print("(--verbose adds the runner-up, what would help and what others run)\n");

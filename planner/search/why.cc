@@ -182,7 +182,7 @@ std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sen
   const Evaluation* runner_up = other != ranked.end() ? &*other : ranked.size() > 1 ? &ranked[1] : nullptr;
   std::string text = what_bounds(ranked.front());
   text += runner_up != nullptr ? " " + how_runner_up_differs(ranked[0], *runner_up)
-                               : " No other plan was simulated.";
+                               : " No other choice was simulated.";
   return text + " " + what_would_help(changes);
 }
 
