@@ -383,6 +383,12 @@ class Enumerator {
     const Schedule v = Schedule::dualpipe_v;
     if (wanted(v) && (chunks == 0 || chunks == fixed_chunks(v)) && v_admitted(choices, micro_batches))
       found.emplace_back(v, fixed_chunks(v));
+    // Pinned layers are of so many chunks; where none has as many, the refusal says so.
+    const auto as_pinned = [&](const std::pair<Schedule, int>& one) {
+      return pins_.stage_layers->size() == static_cast<std::size_t>(choices.pp * one.second);
+    };
+    if (pins_.stage_layers && std::any_of(found.begin(), found.end(), as_pinned))
+      std::erase_if(found, [&](const auto& one) { return !as_pinned(one); });
     return found;
   }
 
