@@ -87,7 +87,7 @@ Command describe_command() {
        count_option({.key = "seq_len",
                      .unit = "TOKENS",
                      .help = "tokens per sequence",
-                     .fallback = "the workload's own"},
+                     .fallback = "the workload's own, at most 8,192"},
                     options->seq_len, {1, 1 << 24, 1024}),
        name_option({.key = "precision",
                     .unit = "fp32|tf32|fp16|bf16|fp8|fp4",

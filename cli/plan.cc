@@ -118,7 +118,7 @@ int run_plan(const PlanOptions& options) {
   const planner::SearchResult result = orrery::plan(job, question.pins, search);
   end_progress();
   say_what_is_ignored(question.ignored);  // beside an answer: an error stands alone
-  for (const std::string& warning : result.warnings) fmt::print(stderr, "orrery: {}\n", warning);
+  say_warnings(result.warnings);
 
   // Files first: where one cannot be written, the error stands alone.
   if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);

@@ -18,6 +18,10 @@ void say_what_is_ignored(const std::vector<std::string>& ignored) {
   if (!ignored.empty()) fmt::print(stderr, "orrery: ignored: {}\n", fmt::join(ignored, "; "));
 }
 
+void say_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) fmt::print(stderr, "orrery: {}\n", warning);
+}
+
 void say_notes(const Workload& workload) {
   for (const std::string& note : workload.notes) fmt::print(stderr, "{}{}\n", kNote, note);
 }

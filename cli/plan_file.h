@@ -12,6 +12,7 @@ namespace orrery::cli {
 void say_what_is_ignored(const std::vector<std::string>& ignored);
 
 // On stderr, how a workload's file was read where it did not say.
+void say_warnings(const std::vector<std::string>& warnings);
 void say_notes(const Workload& workload);
 
 // Processes of a verb's `jobs`, at most.

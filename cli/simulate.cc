@@ -39,6 +39,7 @@ int run_simulate(const SimulateOptions& options) {
     rows.push_back({link.name, fmt::format("{:.1f}%", link.utilization * 100), human_bytes(link.bytes)});
   }
 
+  say_warnings(planner::warnings_about(simulated.evaluation.plan));
   options.output.write(to_json(simulated));
   options.output.print(job_line(*simulated.evaluation.plan.job));
   options.output.print(planner::what_bounds(simulated.evaluation) + "\n");

@@ -1,6 +1,7 @@
 // orrery whatif: a plan for each combination of varied options, in time, money and energy.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -30,6 +31,17 @@ struct WhatifOptions {
   Output output;
 };
 
+// Of all points, each once.
+std::vector<std::string> warnings_of(const whatif::Result& result) {
+  std::vector<std::string> all;
+  for (const whatif::Answer& answer : result.answers) {
+    if (!answer.best) continue;
+    for (std::string& warning : planner::warnings_about(answer.best->evaluation.plan))
+      if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(std::move(warning));
+  }
+  return all;
+}
+
 int run_whatif(const WhatifOptions& options) {
   if (!options.tokens && !options.samples && (options.deadline_days || options.budget_usd))
     throw UserError("`deadline_days` and `budget_usd` limit a whole training",
@@ -51,6 +63,7 @@ int run_whatif(const WhatifOptions& options) {
                       [](int done, int total) { show_progress("planning", done, total); }});
   end_progress();
   say_what_is_ignored(all.ignored);
+  say_warnings(warnings_of(result));
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
   options.output.write(to_json(result));

@@ -57,17 +57,6 @@ double warm_speed(const DeviceProfile& device) {
   return device.sustained_clock * device.training_speed;
 }
 
-// The model of the type, or of the type the device computes in in its stead.
-DType supported(DType type, const DeviceProfile& device) {
-  const auto has = [&](DType t) { return device.peak_flops_per_s[static_cast<int>(t)] > 0; };
-  if (has(type)) return type;
-  if (type == DType::fp4 && has(DType::fp8)) return DType::fp8;
-  if (is_narrow(type) && has(DType::bf16)) return DType::bf16;
-  if ((is_narrow(type) || type == DType::bf16) && has(DType::fp16)) return DType::fp16;
-  if (type == DType::fp16 && has(DType::bf16)) return DType::bf16;
-  return DType::fp32;
-}
-
 struct Tile {
   double m, n;
 };
@@ -148,7 +137,7 @@ namespace {
 double product_seconds_at(const Product& product, DType precision, const DeviceProfile& device,
                           double clock) {
   if (product.m <= 0 || product.n <= 0 || product.k <= 0 || product.count <= 0) return 0;
-  const DType type = supported(precision, device);
+  const DType type = device.compute_type(precision);
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
   const double bytes =
       product.count *
@@ -188,7 +177,7 @@ double benchmark_product_seconds(const Product& product, DType precision, const 
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
                          bool backward, const DeviceProfile& device, double head_dim) {
   if (flops <= 0) return 0;
-  const DType type = supported(product_type(OperatorKind::attention, precision), device);
+  const DType type = device.compute_type(product_type(OperatorKind::attention, precision));
   const AttentionModel& model = device.attention[static_cast<int>(type)][fused ? 1 : 0];
   const double efficiency =
       backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;

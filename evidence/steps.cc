@@ -287,15 +287,15 @@ class StepReader {
     const Cluster& cluster = job_->cluster;
     const auto computes = [&](DType type) {
       return std::all_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
-        return cluster.profiles[group.node.profile].peak(type) > 0;
+        return cluster.profiles[group.node.profile].compute_type(type) == type;
       });
     };
     DType& precision = job_->training.precision;
     if (computes(precision)) return;
     const DType stated = precision;
-    for (const DType type : {DType::fp32, DType::fp16, DType::bf16})
-      if (computes(type) && (type != DType::fp32 || stated == DType::tf32)) precision = type;
-    if (!computes(precision)) precision = DType::fp32;
+    precision = DType::fp32;
+    for (const DType type : {DType::fp16, DType::bf16})
+      if (computes(type) && stated != DType::tf32) precision = type;
     assume(fmt::format("precision {}", name_of(precision)),
            fmt::format("the device does not compute in {}", name_of(stated)),
            row_.stated("precision") ? kOtherPrecisionWidens : 0);

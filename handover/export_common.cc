@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/parse.h"
 #include "base/suggest.h"
+#include "cost/precision.h"
 
 namespace orrery::planner {
 
@@ -36,6 +37,15 @@ constexpr std::array<Target, 13> kTargets = {{
     {ExportTarget::simgrid, "simgrid", export_simgrid},
 }};
 
+// Software that trains in 8 and 4 bits stops on devices without such units; wider types it emulates.
+void refuse_narrow(const Plan& plan) {
+  const DType precision = plan.job->training.precision;
+  if (!is_narrow(precision)) return;
+  if (const auto missing = without_units(*plan.job); !missing.empty())
+    throw UserError(fmt::format("`precision` {} cannot be exported: {}", name_of(precision), missing.front()),
+                    "expected a precision that the device computes in");
+}
+
 }  // namespace
 
 std::string names_of_targets() {
@@ -57,6 +67,7 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
   if (options.job != KubernetesJob::pytorch && target != ExportTarget::kubernetes)
     throw UserError("`job` says which of Kubernetes' jobs", "expected `to` kubernetes");
   if (target == ExportTarget::chakra) return export_chakra(plan, options);
+  if (target != ExportTarget::simgrid) refuse_narrow(plan);
   if (target == ExportTarget::kubernetes) return export_kubernetes(plan, options.job);
   for (const Target& one : kTargets)
     if (target == one.target) return one.write(plan);

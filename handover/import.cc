@@ -360,8 +360,10 @@ class Megatron {
     p.recompute = *granularity_ == "full" ? Recompute::full : Recompute::selective;
     if (*granularity_ == "full" && method_.value_or("uniform") == "block" && recomputed_)
       // Said of each chunk; planned of the stage.
-      p.recompute_layers = static_cast<int>(std::min<std::int64_t>(
-          kMostCount, std::int64_t{*recomputed_} * (*p.pp > 1 ? p.interleave.value_or(1) : 1)));
+      // More than a stage has are all that it has.
+      p.recompute_layers = static_cast<int>(
+          std::min<std::int64_t>(p.stage_layers ? layers_ : (layers_ + *p.pp - 1) / *p.pp,
+                                 std::int64_t{*recomputed_} * (*p.pp > 1 ? p.interleave.value_or(1) : 1)));
     else if (*granularity_ == "full" && recomputed_.value_or(1) > 1)
       result_.ignored.push_back(fmt::format(
           "--recompute-num-layers: keeps one input for {} layers; planned is one for each", *recomputed_));

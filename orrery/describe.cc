@@ -102,12 +102,19 @@ std::vector<Part> by_kind(const Workload& workload, const Sums& sums) {
   return parts;
 }
 
+// Where a length is told nowhere, a model's positions are it, up to what is usual in training.
+std::string of_own_length(const Workload& workload) {
+  const int positions = workload.transformer ? workload.transformer->max_positions : 0;
+  if (positions <= workload.default_seq_len) return ", the workload's own length";
+  return fmt::format(", the most that is taken unless told otherwise; the model has {} positions", positions);
+}
+
 std::vector<std::string> assumptions(const Description& described, bool own_length) {
   const Workload& workload = described.workload;
   std::vector<std::string> texts;
   if (described.seq_len > 0)
     texts.push_back(fmt::format("Sequences have {} tokens{}.", described.seq_len,
-                                own_length ? ", the workload's own length" : ""));
+                                own_length ? of_own_length(workload) : ""));
   const bool causal = std::any_of(workload.operators.begin(), workload.operators.end(),
                                   [](const Operator& op) { return op.attention && op.attention->causal; });
   if (causal) texts.emplace_back("Causal attention computes half of all pairs of queries and keys.");
@@ -131,7 +138,7 @@ Description describe(const Workload& workload, int seq_len, DType precision) {
   const bool sequences = workload.default_seq_len > 0 || workload.transformer;
   if (!sequences && seq_len > 0)
     throw UserError(fmt::format("`seq_len` does not apply to {}", workload.name),
-                    "expected none: the model has no sequences");
+                    "expected none: the workload says how large its samples are");
   Description described;
   described.seq_len = seq_len > 0 ? seq_len : workload.default_seq_len;
   if (sequences && described.seq_len == 0)

@@ -26,7 +26,8 @@ std::int64_t steps_of(const TrainingLength& length, const Training& training) {
       throw UserError(fmt::format("`steps` {}", steps), "expected a whole number of steps");
   } else {
     if (length.tokens && training.seq_len == 0)
-      throw UserError("`tokens`: the plan's model has no sequences", "expected `samples` or `steps`");
+      throw UserError("`tokens`: the plan's samples are not counted in tokens",
+                      "expected `samples` or `steps`");
     const double amount = length.tokens ? *length.tokens : *length.samples;
     steps = std::ceil(planner::steps_for(training, amount, length.tokens.has_value()));
   }

@@ -299,6 +299,8 @@ const Record<Simulated>& simulated_record() {
           .value("step_ends_s", "of the steps that were simulated",
                  [](const S& s) { return simulation(s).step_ends_s; })
           .value("wall_s", "that it took, by the clock", [](const S& s) { return s.wall_s; })
+          .value("warnings", "of the plan",
+                 [](const S& s) { return planner::warnings_about(s.evaluation.plan); })
           .list("links", "the busiest", link_record(), [](const S& s) {
             const std::vector<sim::LinkLoad>& links = simulation(s).links;
             return std::vector<sim::LinkLoad>(

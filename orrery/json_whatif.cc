@@ -104,6 +104,8 @@ const Record<At>& point_record() {
           .value("gap", "to the least bound of the rest, as a fraction of the step",
                  of_best([](const Planned& p) { return p.gap; }))
           .value("plan", "the best, in words", of_best([](const Planned& p) { return p.words(); }))
+          .value("warnings", "of that plan",
+                 of_best([](const Planned& p) { return warnings_about(p.evaluation.plan); }))
           .with(evaluation_record(),
                 [](const At& at) { return at.best() ? &at.best()->evaluation : nullptr; })
           .with(asked_record(), [](const At& at) { return at.total(true); })

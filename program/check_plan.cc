@@ -259,6 +259,27 @@ void check_pipeline(const Plan& plan) {
   }
 }
 
+// Counted over all of a stage's chunks.
+void check_recomputed_layers(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (c.recompute_layers == 0) return;
+  int most = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    int layers = 0;
+    for (int chunk = 0; chunk < c.interleave; ++chunk) {
+      const LayerRange range = layers_of(plan, stage, chunk);
+      layers += range.end - range.begin;
+    }
+    most = std::max(most, layers);
+  }
+  if (c.recompute_layers > most) {
+    const std::string of = c.pp > 1 ? fmt::format("the largest of {} stages of ", c.pp) : "";
+    reject(fmt::format("`recompute` full:{}: {}{} has {} layers", c.recompute_layers, of,
+                       plan.job->workload.name, most),
+           fmt::format("at most {}, or full", most));
+  }
+}
+
 void check_overlap_experts(const Plan& plan) {
   const Choices& c = plan.choices;
   if (!c.overlap_experts) return;
@@ -311,6 +332,13 @@ void check_context(const Plan& plan) {
   if (choices.cp == 1) return;
   const bool has_attention = std::any_of(workload.operators.begin(), workload.operators.end(),
                                          [](const Operator& op) { return op.attention.has_value(); });
+  if (!workload.transformer) {
+    reject(
+        fmt::format("`cp` {}: context parallelism is planned for stacks of transformer layers, and {} is a "
+                    "graph of operators",
+                    choices.cp, workload.name),
+        "`cp` 1");
+  }
   if (!has_attention) {
     reject(fmt::format("`cp` {}: {} has no attention", choices.cp, workload.name), "`cp` 1");
   }
@@ -412,7 +440,7 @@ void check_lengths(const Training& training) {
       reject(training.lengths.packed ? "`packed`" : "`balanced`", "`lengths` beside it");
     return;
   }
-  if (training.seq_len == 0) reject("`lengths`: the model has no sequences", "no `lengths`");
+  if (training.seq_len == 0) reject("`lengths`: the workload says how large its samples are", "no `lengths`");
   if (!std::is_sorted(tokens.begin(), tokens.end()) || tokens.front() < 1 || tokens.back() > training.seq_len)
     reject(fmt::format("`lengths` from {} to {}", tokens.front(), tokens.back()),
            fmt::format("ascending, from 1 to `seq_len` {}", training.seq_len));
@@ -487,11 +515,6 @@ void check_plan(const Plan& plan) {
   if (choices.recompute_layers < 0) {
     reject(fmt::format("`recompute` full:{}", choices.recompute_layers), "a number of layers");
   }
-  if (choices.recompute_layers > plan.job->workload.layers) {
-    reject(fmt::format("`recompute` full:{}: {} has {} layers", choices.recompute_layers,
-                       plan.job->workload.name, plan.job->workload.layers),
-           "at most so many");
-  }
   if (choices.recompute_layers > 0 && choices.recompute != Recompute::full) {
     reject(fmt::format("{} recomputed layers with `recompute` {}", choices.recompute_layers,
                        name_of(choices.recompute)),
@@ -504,6 +527,7 @@ void check_plan(const Plan& plan) {
   check_tensor(plan);
   check_experts(plan);
   check_pipeline(plan);
+  check_recomputed_layers(plan);
   check_overlap_experts(plan);
   check_sharding(plan);
   check_synchronisation(plan);

@@ -91,6 +91,8 @@ FineTuning fine_tuning_of(const Request& request, const Workload& workload, cons
   tuning.dora = tuning.dora || request.dora;
   tuning.base = request.quantize_base.value_or(tuning.base);
   tuning.frozen_layers = request.freeze.value_or(tuning.frozen_layers);
+  if (request.lora_targets && tuning.rank == 0)
+    throw UserError("`lora_targets` without `lora_rank`", "expected adapters of some rank beside it");
   return tuning;
 }
 
@@ -98,7 +100,7 @@ int sequence_length(const Request& request, const planner::Imported& imports, co
   if (!workload.transformer) {
     if (request.seq_len)
       throw UserError(fmt::format("`seq_len` does not apply to {}", request.workload),
-                      "expected none: the model has no sequences");
+                      "expected none: the workload says how large its samples are");
     return 0;
   }
   const int tokens = request.seq_len.value_or(imports.seq_len.value_or(workload.default_seq_len));
@@ -137,6 +139,23 @@ bool has_tables(const Workload& workload) {
                      [](const Operator& op) { return op.kind == OperatorKind::embedding; });
 }
 
+// A graph's attention is one operator, whichever kernel runs it; a Mamba has none.
+void check_attention(const Workload& workload) {
+  if (std::none_of(workload.operators.begin(), workload.operators.end(),
+                   [](const Operator& op) { return op.attention.has_value(); }))
+    throw UserError(fmt::format("`attention` does not apply to {}", workload.name),
+                    "expected none: only attention in stacks of transformer layers is fused or unfused");
+}
+
+// Of each device, where nobody gives a batch: enough whole micro-batches of those that are pinned, whatever
+// the replicas.
+std::int64_t samples_for(const planner::Pins& pins, std::int64_t of_each) {
+  const std::int64_t micro_batch = std::max(1, pins.micro_batch.value_or(1));
+  const std::int64_t whole = (of_each + micro_batch - 1) / micro_batch * micro_batch;
+  // A V without other ranks beside its stages wants two micro-batches of each.
+  return pins.schedule == Schedule::dualpipe_v ? std::max(whole, 2 * micro_batch) : whole;
+}
+
 }  // namespace
 
 Question question_of(const Request& request) {
@@ -160,14 +179,15 @@ Question question_of(const Request& request) {
   training.seq_len = sequence_length(request, imports, job->workload);
   const std::int64_t of_each =
       job->workload.transformer ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice;
-  training.global_batch =
-      request.global_batch.value_or(imports.global_batch.value_or(job->cluster.devices() * of_each));
+  const planner::Pins pins = planner::merged(request.pins, imports.pins);
+  training.global_batch = request.global_batch.value_or(
+      imports.global_batch.value_or(job->cluster.devices() * samples_for(pins, of_each)));
   training.precision =
       request.precision.value_or(imports.precision.value_or(default_precision(job->cluster)));
   if (!request.lengths.empty()) {
     if (training.seq_len == 0)
       throw UserError(fmt::format("`lengths` does not apply to {}", request.workload),
-                      "expected none: the model has no sequences");
+                      "expected none: the workload says how large its samples are");
     training.lengths = sequence_lengths_from(request.lengths, training.seq_len);
   }
   training.lengths.packed = request.packed;
@@ -177,6 +197,7 @@ Question question_of(const Request& request) {
       on_gpus(job->cluster) && !sequences ? Optimizer::momentum : Optimizer::adam));
   training.fused_attention =
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
+  if (request.fused_attention) check_attention(job->workload);
   planner::apply(imports.runtime, &job->runtime);
   if (request.offload)
     planner::set_offload(*request.offload, job.get());
@@ -184,8 +205,8 @@ Question question_of(const Request& request) {
     planner::set_offload(*imports.offload, job.get(), imports.offloaded_share.value_or(1));
   planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
-  return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
-          !request.global_batch && !imports.global_batch, std::move(ignored)};
+  return {std::move(job), pins, request.search, !request.global_batch && !imports.global_batch,
+          std::move(ignored)};
 }
 
 }  // namespace orrery

@@ -77,12 +77,16 @@ void add_training(Request& request, std::vector<Setting>& all) {
               default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
               default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
-  all.push_back(count_option(training("global_batch", "N", "sequences (or samples) per step; 2k is 2,048",
-                                      "1 sequence, or 32 samples, per device"),
-                             request.global_batch, {1, kMostSamples, 1024}));
-  all.push_back(count_option(training("seq_len", "N", "tokens per sequence; 8k is 8,192",
-                                      "the workload's own; refused for models without sequences"),
-                             request.seq_len, {1, 1 << 24, 1024}));
+  all.push_back(count_option(
+      training(
+          "global_batch", "N", "sequences (or samples) per step; 2k is 2,048",
+          "1 sequence, or 32 samples, per device; more where a pinned micro_batch or dualpipe-v needs more"),
+      request.global_batch, {1, kMostSamples, 1024}));
+  all.push_back(count_option(
+      training("seq_len", "N", "tokens per sequence; 8k is 8,192",
+               "the workload's own, at most 8,192; refused where the workload says how large its "
+               "samples are"),
+      request.seq_len, {1, 1 << 24, 1024}));
   all.push_back(text_option(
       training("lengths", "lognormal:MEAN,SD|FILE",
                "lengths of unequal sequences in tokens, none above seq_len; a FILE has one length per line",

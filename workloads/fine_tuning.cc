@@ -246,7 +246,11 @@ void fine_tune(Workload& workload, const FineTuning& tuning) {
     throw UserError(wrong, "expected adapters of some rank beside it");
   if (!workload.transformer) {
     if (tuning.rank > 0)
-      throw UserError(fmt::format("{} is not a transformer", workload.name), "expected one, for adapters");
+      throw UserError(
+          fmt::format("`lora_rank` {}: adapters are planned for stacks of transformer layers, and {} "
+                      "is a graph of operators",
+                      tuning.rank, workload.name),
+          "expected no adapters");
     internal::freeze_layers(tuning.frozen_layers, &workload);
     return;
   }

@@ -6,14 +6,33 @@
 
 namespace orrery::planner {
 
+namespace {
+
+// Of a token, of the experts that it is at least not sent to: buffers of a factor below 1 are full.
+double dropped_flops_per_token(const Plan& plan) {
+  const double factor = plan.choices.capacity_factor;
+  if (factor <= 0 || factor >= 1) return 0;
+  double flops = 0;
+  for (const Operator& op : plan.job->workload.operators)
+    if (op.kind == OperatorKind::expert_linear)
+      flops += op.training_flops_per_row(plan.job->training.seq_len);
+  return (1 - factor) * flops;
+}
+
+}  // namespace
+
 double model_flops(const Plan& plan) {
   const Training& training = plan.job->training;
   const auto batch = static_cast<double>(training.global_batch);
-  if (!training.lengths.any()) return plan.job->workload.training_flops_per_sample(training.seq_len) * batch;
+  const double dropped = dropped_flops_per_token(plan);
+  if (!training.lengths.any())
+    return (plan.job->workload.training_flops_per_sample(training.seq_len) -
+            dropped * std::max(1, training.seq_len)) *
+           batch;
   // By the token: linear but for the sequences that these stand in.
   const Extent each = content(training.lengths, training.seq_len);
   const auto attended = std::max(1, static_cast<int>(std::lround(each.attended)));
-  return plan.job->workload.training_flops_per_sample(attended) / attended * each.tokens * batch;
+  return (plan.job->workload.training_flops_per_sample(attended) / attended - dropped) * each.tokens * batch;
 }
 
 double hardware_flops(const Plan& plan) {
@@ -33,6 +52,7 @@ double hardware_flops(const Plan& plan) {
     }
     sample.precision = job.training.precision;
     sample.fused_attention = job.training.fused_attention;
+    sample.capacity_factor = std::min(1.0, c.capacity_factor);  // no padding: HFU counts what is of use
     for (int stage = 0; stage < c.pp; ++stage) {
       int before = 0;  // layers of the stage's earlier chunks
       for (int chunk = 0; chunk < c.interleave; ++chunk) {

@@ -99,7 +99,7 @@ void check_goal(const std::vector<Point>& points, const Goal& goal, const Limits
   for (const Point& point : points)
     if (goal.in_tokens && point.job->training.seq_len == 0)
       throw UserError(fmt::format("`tokens` does not apply to {}", point.job->workload.name),
-                      "the model has no sequences; expected `samples`");
+                      "its samples are not counted in tokens; expected `samples`");
   const bool priced = std::any_of(points.begin(), points.end(),
                                   [](const Point& point) { return usd_per_s(point.job->cluster) > 0; });
   if (limits.budget_usd && !priced)

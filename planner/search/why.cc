@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "cost/precision.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/space/abilities.h"
 #include "program/program.h"
@@ -220,6 +221,24 @@ std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, cons
   return text + ".";
 }
 
+std::vector<std::string> warnings_about(const Plan& plan) {
+  const Job& job = *plan.job;
+  std::vector<std::string> found = without_units(job);
+  if (const double factor = plan.choices.capacity_factor; factor > 0 && factor < 1)
+    found.push_back(
+        fmt::format("a capacity factor of {} drops at least {:.4g}% of the tokens that the "
+                    "router sends to experts",
+                    factor, 100 * (1 - factor)));
+  const auto& model = job.workload.transformer;
+  const int tokens = job.training.seq_len;
+  if (model && !model->has_positions_for(tokens))
+    found.push_back(
+        fmt::format("{} has {} learned positions: sequences of {} tokens need a longer table of them, which "
+                    "is not counted",
+                    job.workload.name, with_commas(model->max_positions), with_commas(tokens)));
+  return found;
+}
+
 std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime) {
   std::vector<std::string> found;
   if (best.interval && best.interval->fit_probability < fit_probability * (1 - 1e-9))
@@ -228,13 +247,7 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
                     "no plan of this question is more likely to fit",
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
-  const auto& model = best.plan.job->workload.transformer;
-  const int tokens = best.plan.job->training.seq_len;
-  if (model && !model->has_positions_for(tokens))
-    found.push_back(
-        fmt::format("{} has {} learned positions: sequences of {} tokens need a longer table of them, which "
-                    "is not counted",
-                    best.plan.job->workload.name, with_commas(model->max_positions), with_commas(tokens)));
+  for (std::string& warning : warnings_about(best.plan)) found.push_back(std::move(warning));
   const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
   if (unable && !any_runtime)
     found.push_back(fmt::format("{}, so this runtime cannot run the plan of the answer", *unable));

@@ -29,8 +29,11 @@ std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candi
 std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, int compared);
 // What a known recipe would take beside the answer: one sentence.
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name);
-// What the answer must be warned of: memory that is likelier to be short than was asked for, and what its
-// runtime cannot run, unless any runtime was asked for.
+// What a plan must be warned of, whoever chose it: a precision that devices have no units for, tokens that
+// experts' buffers drop, sequences beyond learned positions.
+std::vector<std::string> warnings_about(const Plan& plan);
+// What the answer must be warned of besides: memory that is likelier to be short than was asked for, and what
+// its runtime cannot run, unless any runtime was asked for.
 std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime);
 
 // `ranked`: simulated plans, best first, at least one.

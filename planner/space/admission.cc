@@ -11,12 +11,47 @@
 
 namespace orrery::planner {
 
+namespace {
+
+// Of a refusal: of what the runtime or the executor cannot do; of choices that nobody made; of those that
+// somebody did.
+constexpr int kUnable = 1, kUnasked = 10, kAsked = 20;
+
+std::vector<std::string> options_asked(const Pins& p) {
+  std::vector<std::string> found = {"`global_batch`"};
+  for (const auto& [name, asked] : {std::pair("tp", p.tp.has_value()),
+                                    {"pp", p.pp.has_value()},
+                                    {"dp", p.dp.has_value()},
+                                    {"cp", p.cp.has_value()},
+                                    {"ep", p.ep.has_value()},
+                                    {"etp", p.etp.has_value()},
+                                    {"micro_batch", p.micro_batch.has_value()},
+                                    {"interleave", p.interleave.has_value()},
+                                    {"zero", p.zero.has_value()},
+                                    {"shard_group", p.shard_group.has_value()},
+                                    {"servers", p.servers.has_value()},
+                                    {"staleness", p.staleness.has_value()},
+                                    {"schedule", p.schedule.has_value()},
+                                    {"recompute", p.recompute.has_value()},
+                                    {"stage_layers", p.stage_layers.has_value()},
+                                    {"sequence_parallel", p.sequence_parallel.has_value()},
+                                    {"overlap_experts", p.overlap_experts.has_value()},
+                                    {"capacity_factor", p.capacity_factor.has_value()},
+                                    {"grad_compression", p.grad_compression.has_value()},
+                                    {"sync", p.sync.has_value()}})
+    if (asked) found.push_back(fmt::format("`{}`", name));
+  return found;
+}
+
+}  // namespace
+
 Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices fixed)
     : job_(std::move(job)),
       pins_(pins),
       fixed_(std::move(fixed)),
       local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})),
-      runtime_(able(job_->runtime, pins)) {}
+      runtime_(able(job_->runtime, pins)),
+      asked_(options_asked(pins)) {}
 
 bool Admission::supported(const Choices& c) {
   std::uint32_t forms = 0;
@@ -40,8 +75,10 @@ bool Admission::supported(const Choices& c) {
   add(static_cast<int>(c.grad_compression), 2);
   add(static_cast<int>(c.sync), 2);
   const auto [entry, fresh] = supported_.try_emplace(forms, true);
-  if (fresh) entry->second = accepted(c, /*depth=*/2, /*whole=*/true);
-  return entry->second;
+  if (!fresh) return entry->second;
+  Choices kind = c;
+  if (kind.recompute_layers > 0) kind.recompute_layers = 1;  // how many a stage has depends on the layout
+  return entry->second = accepted(kind, /*depth=*/2, /*whole=*/true);
 }
 
 bool Admission::plausible(const Choices& c) {
@@ -83,14 +120,39 @@ void Admission::admit_unexecutable() {
 
 void Admission::admit_unable() {
   runtime_.abilities.reset();
-  refusal_.clear();
-  refusal_depth_ = 0;
   forget();
 }
 
 void Admission::forget() {
   supported_.clear();
   plausible_.clear();
+  skipped_.fill(false);
+  refusal_.clear();
+  refusal_weight_ = 0;
+}
+
+void Admission::skip(const Choices& choices, Skipped kind) {
+  bool& known = skipped_[static_cast<std::size_t>(kind)];
+  if (known) return;
+  known = true;
+  try {
+    check_plan({job_, choices});
+  } catch (const UserError& error) {
+    skip(error);
+  }
+}
+
+void Admission::skip(const UserError& why) {
+  refused(why.what(), /*weight=*/1);
+}
+
+void Admission::refused(const std::string& text, int weight) {
+  const bool asked = std::any_of(asked_.begin(), asked_.end(), [&](const std::string& option) {
+    return text.find(option) != std::string::npos;
+  });
+  weight += asked ? kAsked : kUnasked;
+  if (weight > refusal_weight_) refusal_ = text;
+  refusal_weight_ = std::max(weight, refusal_weight_);
 }
 
 bool Admission::accepted(const Choices& choices, int depth, bool whole) {
@@ -99,16 +161,18 @@ bool Admission::accepted(const Choices& choices, int depth, bool whole) {
     check_plan(plan);
     Choices asked = choices;
     if (!whole) asked.pp = 1, asked.zero = 0;  // schedule and sharding are still to be chosen
-    if (const auto unable = why_cannot_run(runtime_, asked)) throw UserError(*unable);
-    if (!local_) return true;
-    const auto refused = why_not_executable(plan);
-    if (!refused) return true;
-    throw UserError(*refused);
+    std::string unable;
+    if (const auto why = why_cannot_run(runtime_, asked))
+      unable = UserError(*why, "expected a plan that the runtime can run, or `any_runtime`").what();
+    else if (local_)
+      unable = why_not_executable(plan).value_or("");
+    if (unable.empty()) return true;
+    if (refusal_weight_ < kUnable) refusal_ = unable;
+    refusal_weight_ = std::max(kUnable, refusal_weight_);
   } catch (const UserError& error) {
-    if (depth > refusal_depth_) refusal_ = error.what();
-    refusal_depth_ = std::max(depth, refusal_depth_);
-    return false;
+    refused(error.what(), depth);
   }
+  return false;
 }
 
 void Admission::refuse() const {

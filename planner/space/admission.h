@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "planner/space/pins.h"
 #include "program/plan.h"
 
@@ -46,12 +47,21 @@ class Admission {
   }
   void admit_unable();
 
-  // Nothing is left: says why, in the words of the first check that refused what came furthest.
+  // What is not tried because of the batch or a pin is noted, the first of each kind: where nothing is left,
+  // what check_plan says of it may be why.
+  enum class Skipped { batch, micro_batch, sequence, schedule, recompute, count };
+  void skip(const Choices& choices, Skipped kind);
+  void skip(const UserError& why);
+
+  // Nothing is left: says why. What the batch and the pins cause goes before what nobody asked for, what no
+  // runtime could run before what this one cannot, what came furthest before the rest, and the first of
+  // these.
   [[noreturn]] void refuse() const;
 
  private:
   // `whole`: not of the layout alone.
   bool accepted(const Choices& choices, int depth, bool whole);
+  void refused(const std::string& text, int weight);
   void forget();  // what was answered under what no longer counts
 
   std::shared_ptr<const Job> job_;
@@ -61,8 +71,10 @@ class Admission {
   RuntimeProfile runtime_;  // whose abilities count
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
+  std::vector<std::string> asked_;  // options that are pinned, and the batch, as messages write them
+  std::array<bool, static_cast<std::size_t>(Skipped::count)> skipped_{};
   std::string refusal_;
-  int refusal_depth_ = 0;
+  int refusal_weight_ = 0;
 };
 
 }  // namespace orrery::planner

@@ -109,7 +109,15 @@ FamilyLists::List<Recomputed> FamilyLists::recomputes(const Choices& choices) {
       if (resends || (modules & module_bit("moe")) == 0) add({Recompute::selective, 0, modules});
   if (wanted(Recompute::full) && resends) {
     for (int k = 1; k < most && !pins_.recompute_layers; ++k) add({Recompute::full, k});
-    add({Recompute::full, pins_.recompute_layers.value_or(0)});
+    const Recomputed pinned{Recompute::full, pins_.recompute_layers.value_or(0)};
+    if (pinned.layers <= most) {
+      add(pinned);
+    } else {
+      Choices one = choices;
+      one.recompute = pinned.kind;
+      one.recompute_layers = pinned.layers;
+      admission_.skip(one, Admission::Skipped::recompute);
+    }
   }
   return list = std::make_shared<const std::vector<Recomputed>>(std::move(found));
 }

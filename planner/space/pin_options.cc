@@ -289,8 +289,11 @@ PinOption grad_compression() {
 }
 
 PinOption capacity_factor() {
-  Option option = dimension("capacity_factor", "F",
-                            "tokens that an expert accepts, as a multiple of its even share; 0: all", "0");
+  Option option =
+      dimension("capacity_factor", "F",
+                "tokens that an expert's buffer holds, as a multiple of its even share: beyond it "
+                "tokens are dropped, what they leave is padding that costs time; 0: all, no buffer",
+                "0");
   option.range = range_of(Numbers{});
   const auto read = [](Pins& pins, const std::string& text) {
     const auto factor = read_number(text, {});

@@ -109,8 +109,10 @@ class Enumerator {
   }
 
   void visit_layouts(const Choices& form) {
-    for (const int tp : values(pins_.tp, tensor())) {
+    const std::vector<int> tensors = values(pins_.tp, tensor());
+    for (const int tp : tensors) {
       if (world_ % tp != 0) continue;
+      if (tp == 1 && tensors.size() > 1 && pins_.sequence_parallel.value_or(false)) continue;
       for (const int pp : stages(tp)) {
         for (const int cp : context(tp, pp)) {
           Choices choices = form;
@@ -121,8 +123,11 @@ class Enumerator {
           choices.sequence_parallel =
               admission_.shares_samples(choices) && pins_.sequence_parallel.value_or(true);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
-          if (job_->training.global_batch < choices.dp) continue;
-          if (!heterogeneous_ && !job_->training.divides_over(choices.dp)) continue;
+          if (job_->training.global_batch < choices.dp ||
+              (!heterogeneous_ && !job_->training.divides_over(choices.dp))) {
+            admission_.skip(choices, Admission::Skipped::batch);
+            continue;
+          }
           if (!admission_.plausible(choices)) continue;
           for_experts(choices);
         }
@@ -168,6 +173,7 @@ class Enumerator {
                         chunks == 1 ? "expected `schedule` interleaved"
                                     : fmt::format("expected `interleave` {}", chunks));
     }
+    if (pins_.schedule == Schedule::zero_bubble && (pins_.pp == 1 || world_ == 1)) throw without_stages();
     if (pins_.sequence_parallel && *pins_.sequence_parallel && pins_.tp && *pins_.tp == 1)
       throw UserError("`sequence_parallel` on contradicts `tp` 1", "expected tp above 1");
     if (pins_.stage_layers) {
@@ -276,13 +282,15 @@ class Enumerator {
     const std::int64_t share = job_->training.samples_each(choices.dp);
     const bool even = job_->training.divides_over(choices.dp);
     for (const int micro_batch : values(pins_.micro_batch, divisors(even ? share : batch))) {
-      if (micro_batch > share) break;
-      if (even && !job_->training.divides_over(choices.dp, micro_batch)) continue;
+      choices.micro_batch = micro_batch;
+      if (micro_batch > share || (even && !job_->training.divides_over(choices.dp, micro_batch))) {
+        admission_.skip(choices, Admission::Skipped::micro_batch);
+        continue;
+      }
       if (admission_.shares_samples(choices) && micro_batch % choices.tp != 0 && !pins_.micro_batch) continue;
       if (!pins_.micro_batch && micro_batch > 1 &&
           static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
         break;
-      choices.micro_batch = micro_batch;
       const std::int64_t micro_batches = share / micro_batch;
       for (const auto& [schedule, interleave] : schedules(choices, micro_batches)) {
         choices.schedule = schedule;
@@ -346,6 +354,10 @@ class Enumerator {
     const auto wanted = [&](Schedule schedule) { return !pins_.schedule || *pins_.schedule == schedule; };
     const int chunks = pins_.interleave.value_or(0);
     if (choices.pp == 1) {
+      if (asked_schedule() == Schedule::zero_bubble) {
+        admission_.skip(without_stages());
+        return found;
+      }
       // One stage runs forward and backward in turn; gathering all forwards first only costs memory, so it is
       // a plan of its own only for who asks.
       found.emplace_back(asked_schedule(), std::max({1, chunks, fixed_chunks(asked_schedule())}));
@@ -358,6 +370,12 @@ class Enumerator {
         if (wanted(schedule)) found.emplace_back(schedule, 1);
       }
     }
+    if (pins_.schedule == Schedule::interleaved && micro_batches % choices.pp != 0) {
+      Choices asked = choices;
+      asked.schedule = Schedule::interleaved;
+      asked.interleave = std::max(2, chunks);
+      admission_.skip(asked, Admission::Skipped::schedule);
+    }
     if (wanted(Schedule::interleaved) && micro_batches % choices.pp == 0) {
       for (const int v : values(pins_.interleave, chunks_of(choices.pp)))
         if (v > 1) found.emplace_back(Schedule::interleaved, v);
@@ -365,7 +383,18 @@ class Enumerator {
     const Schedule v = Schedule::dualpipe_v;
     if (wanted(v) && (chunks == 0 || chunks == fixed_chunks(v)) && v_admitted(choices, micro_batches))
       found.emplace_back(v, fixed_chunks(v));
+    // Pinned layers are of so many chunks; where none has as many, the refusal says so.
+    const auto as_pinned = [&](const std::pair<Schedule, int>& one) {
+      return pins_.stage_layers->size() == static_cast<std::size_t>(choices.pp * one.second);
+    };
+    if (pins_.stage_layers && std::any_of(found.begin(), found.end(), as_pinned))
+      std::erase_if(found, [&](const auto& one) { return !as_pinned(one); });
     return found;
+  }
+
+  static UserError without_stages() {
+    return UserError("`schedule` zero-bubble with `pp` 1: one stage has no bubble",
+                     "expected `pp` of at least 2");
   }
 
   // Of who asks for a V that cannot be had, the refusal says so.
@@ -397,7 +426,10 @@ class Enumerator {
                                   : choices.tp == 1 && sequence_parallel)
         continue;
       choices.sequence_parallel = sequence_parallel;
-      if (!sequence_divides(choices)) continue;
+      if (!sequence_divides(choices)) {
+        if (pins_.sequence_parallel) admission_.skip(choices, Admission::Skipped::sequence);
+        continue;
+      }
       if (sequence_parallel && !admission_.plausible(choices)) continue;
       add_families(choices);
     }

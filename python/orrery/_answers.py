@@ -250,7 +250,7 @@ class Simulation(Plan):
     """A plan simulated: what Plan has, from virtual time, with links, ranks and a timeline.
 
     ranks, simulated_ranks, events, step_ends_s (of each simulated step, from the start), links (busiest first:
-    name, utilization, bytes), energy_j (of a step), wall_s (that the simulation took).
+    name, utilization, bytes), energy_j (of a step), wall_s (that the simulation took), warnings.
     """
 
     ranks: int

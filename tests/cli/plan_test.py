@@ -100,6 +100,33 @@ class Plan(OrreryCase):
             self.refused("plan", *small_gpt2(), *pin, says=says)
         self.done("plan", *small_gpt2(), "--search-sync", "--staleness", "2", "--top", "1")
 
+    def test_warns_of_precisions_that_the_device_has_no_units_for(self):
+        says = "v100-sxm2-32g has no bf16 units: products are computed in fp32"
+        asked = ["dgx-v100-32g", "--gpus", "8", "--global-batch", "8"]
+        result = self.orrery("plan", "gpt2", *asked, "--precision", "bf16", "--out", "plan", "--json", "-")
+        self.assertIn(says, result.stderr)
+        answer = self.parse(result.stdout)
+        self.assertEqual(answer["warnings"], [says])
+        self.assertLess(answer["plans"][0]["mfu"], 1)
+        simulated = self.orrery("simulate", "plan", "--json", "-")
+        self.assertIn(says, simulated.stderr)
+        self.assertEqual(self.parse(simulated.stdout)["warnings"], [says])
+        varied = self.orrery("whatif", "gpt2", *asked, "--vary", "precision=bf16,fp16", "--json", "-")
+        self.assertEqual(varied.stderr.count(says), 1)
+        points = self.parse(varied.stdout)["points"]
+        self.assertEqual([point["warnings"] for point in points], [[says], []])
+        self.assertLess(points[1]["step_time_s"], points[0]["step_time_s"])
+
+    def test_tokens_that_are_dropped_are_not_counted(self):
+        pinned = ["plan", "mixtral-8x7b", "dgx-h100", "--nodes", "4", "--global-batch", "64", "--seq-len", "4096", "--micro-batch", "1",
+                  "--recompute", "full", "--tp", "1", "--pp", "4", "--dp", "8", "--ep", "8", "--zero", "1", "--schedule", "1f1b",
+                  "--capacity-factor"]
+        few, all_of_them = (self.json(*pinned, factor) for factor in ("0.01", "1"))
+        self.assertEqual(few["warnings"], ["a capacity factor of 0.01 drops at least 99% of the tokens that the router sends to experts"])
+        self.assertEqual(all_of_them["warnings"], [])
+        self.assertLess(few["plans"][0]["model_flops"], all_of_them["plans"][0]["model_flops"] / 2)
+        self.assertLess(few["plans"][0]["hfu"], 1)
+
     def test_tops_at_what_is_asked(self):
         self.assertEqual(len(self.json("plan", *small_gpt2(), "--top", "3")["plans"]), 3)
 
@@ -249,7 +276,7 @@ class Plan(OrreryCase):
         self.assertIn("expected lognormal:MEAN,SD", self.refused(*asked, "--lengths", "lognormal:5"))
         self.assertIn("expected --lengths beside it", self.refused(*asked, "--packed"))
         asked[1] = "resnet50"
-        self.assertIn("no sequences", self.refused(*asked, "--lengths", "lognormal:5,1"))
+        self.assertIn("how large its samples are", self.refused(*asked, "--lengths", "lognormal:5,1"))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,30 @@ Plan plan_of(std::vector<Operator> ops, const RuntimeProfile& runtime) {
 
 }  // namespace
 
+TEST_CASE("no device computes faster than the peak that MFU divides by, whatever the precision") {
+  for (const CatalogEntry& entry : catalog_devices()) {
+    const DeviceProfile device = catalog_device(entry.name);
+    for (std::size_t i = 0; i < kDTypeCount; ++i) {
+      const auto type = static_cast<DType>(i);
+      CAPTURE(entry.name, name_of(type));
+      for (const double side : {512.0, 4096.0, 16384.0})
+        CHECK(product_seconds({side, side, side}, type, device) >=
+              2 * side * side * side / device.peak(type));
+      for (const bool backward : {false, true})
+        CHECK(attention_seconds(1e15, 131072, 1e6, type, true, backward, device, 128) >=
+              1e15 / device.peak(type));
+    }
+  }
+}
+
+TEST_CASE("bf16 without bf16 units takes as long as fp32 with as many bytes") {
+  const DeviceProfile v100 = catalog_device("v100-sxm2-32g");
+  CHECK(product_seconds({4096, 4096, 4096}, DType::bf16, v100) ==
+        product_seconds({4096, 4096, 4096}, DType::fp32, v100));
+  CHECK(product_seconds({4096, 4096, 4096}, DType::bf16, v100) >
+        3 * product_seconds({4096, 4096, 4096}, DType::fp16, v100));
+}
+
 TEST_CASE("a product takes whole waves of whole tiles") {
   const DeviceProfile d = device();
   // 10 x 10 tiles fill 100 multiprocessors once: 2 * 1280 * 2560 * (4096 + 100) / (0.8 * 300e12) + 2 us.

@@ -63,6 +63,21 @@ const std::string& content_of(const std::vector<ExportedFile>& files, const std:
 
 }  // namespace
 
+TEST_CASE("8 bits are not exported to devices without such units") {
+  Plan plan = llama_plan(2, 1, 4);
+  auto job = std::make_shared<Job>(*plan.job);
+  job->cluster.profiles[0].name = "old";
+  job->cluster.profiles[0].peak_flops_per_s = {};
+  job->cluster.profiles[0].peak_flops_per_s[static_cast<std::size_t>(DType::fp32)] = 1e13;
+  job->cluster.profiles[0].peak_flops_per_s[static_cast<std::size_t>(DType::bf16)] = 1e14;
+  job->training.precision = DType::fp8;
+  plan.job = job;
+  for (const ExportTarget target :
+       {ExportTarget::megatron, ExportTarget::torchtitan, ExportTarget::deepspeed})
+    CHECK_THROWS_WITH(export_plan(plan, target),
+                      Catch::StartsWith("`precision` fp8 cannot be exported: old has no fp8 units"));
+}
+
 TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer in its place") {
   const std::string script = export_plan(llama_plan(2, 4, 4), ExportTarget::megatron).front().content;
   CHECK(script.find("--pipeline-model-parallel-layout 'Et*3|t*3|t*2|t*2L'") != std::string::npos);

@@ -51,7 +51,7 @@ TEST_CASE("what a model has not is not asked of it") {
   again.recompute_layers = test::small_plan(again, 4).job->workload.layers;
   CHECK(refusal(again) == "");
   ++again.recompute_layers;
-  CHECK(mentions(refusal(again), "layers (expected at most so many)"));
+  CHECK(mentions(refusal(again), " layers (expected at most "));
 }
 
 TEST_CASE("tensor ranks share experts in equal parts") {

@@ -38,6 +38,32 @@ TEST_CASE("what is left open follows from the workload and the cluster") {
   CHECK_THROWS_WITH(question_of(images), Catch::Contains("`seq_len` does not apply to resnet50"));
 }
 
+TEST_CASE("the default batch is of whole pinned micro-batches") {
+  Request request = gpt2();
+  request.gpus = 3;
+  request.pins.micro_batch = 2;
+  CHECK(question_of(request).job->training.global_batch == 6);
+  request.workload = "resnet50";
+  request.pins.micro_batch = 5;
+  CHECK(question_of(request).job->training.global_batch == 3 * 35);
+  request = gpt2();
+  request.pins.schedule = Schedule::dualpipe_v;
+  CHECK(question_of(request).job->training.global_batch == 16);
+}
+
+TEST_CASE("options that change nothing of a workload are refused") {
+  Request towers = gpt2();
+  towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";
+  towers.fused_attention = false;
+  CHECK_THROWS_WITH(question_of(towers), Catch::StartsWith("`attention` does not apply to vit"));
+  towers.fused_attention.reset();
+  towers.lora_rank = 8;
+  CHECK_THROWS_WITH(question_of(towers), Catch::Contains("`lora_rank` 8: adapters are planned for stacks"));
+  Request request = gpt2();
+  set(request, "lora-targets", "q_proj");
+  CHECK_THROWS_WITH(question_of(request), Catch::Contains("`lora_targets` without `lora_rank`"));
+}
+
 TEST_CASE("imports fill what is not said") {
   Request request = gpt2();
   request.from_megatron = "--tensor-model-parallel-size 2 --global-batch-size 64 --lr 1";
@@ -63,6 +89,7 @@ TEST_CASE("fine-tuning is said beside the workload") {
   CHECK(tuning.targets == (kQuery | kValue));
   CHECK(tuning.base == BaseType::nf4);
   CHECK(tuning.frozen_layers == 2);
+  request.lora_targets.reset();
   request.lora_rank = 0;
   CHECK_THROWS_WITH(question_of(request), Catch::Contains("`quantize_base` without `lora_rank`"));
   CHECK_THROWS_WITH(set(request, "quantize-base", "fp4"), Catch::Contains("expected one of none, int8, nf4"));

@@ -100,7 +100,7 @@ TEST_CASE("what does not go together is refused") {
   FineTuning quantised;
   quantised.base = BaseType::nf4;
   CHECK_THROWS_WITH(tuned("gpt2", quantised), Catch::Contains("without `lora_rank`"));
-  CHECK_THROWS_WITH(tuned("resnet50", adapters(8, kQuery)), Catch::Contains("not a transformer"));
+  CHECK_THROWS_WITH(tuned("resnet50", adapters(8, kQuery)), Catch::Contains("is a graph of operators"));
   FineTuning all = adapters(8, kQuery);
   all.frozen_layers = 12;
   CHECK_THROWS_WITH(tuned("gpt2", all), Catch::Contains("nothing is left to train"));

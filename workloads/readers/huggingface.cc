@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "workloads/checks.h"
+#include "workloads/readers/huggingface_json.h"
 #include "workloads/readers/huggingface_networks.h"
 #include "workloads/readers/huggingface_structure.h"
 #include "workloads/readers/huggingface_towers.h"
@@ -61,7 +62,7 @@ bool ignores_quantisation(Config& config) {
 }  // namespace
 
 Workload workload_from_huggingface(std::string_view text, std::string_view file) {
-  const Json root = parse_json(text, file);
+  const Json root = parse_json(plain_json(text, file), file);
   if (!root.is_object())
     throw UserError(file, 1, "is not a JSON object", "expected a Hugging Face config.json");
   Config outer(root, text, 0, file);

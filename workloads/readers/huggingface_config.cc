@@ -69,6 +69,9 @@ std::string shown(const Json& value) {
 }  // namespace
 
 void Config::fail(std::string_view key, std::string_view what, std::string_view expected) const {
+  if (!suspect_.empty())
+    throw UserError(file_, in_file(key) ? line_of(key) : line_of("model_type"),
+                    fmt::format("model_type '{}' is not known, and {}: {}", suspect_, key, what), expected);
   throw UserError(file_, line_of(key), fmt::format("{}: {}", key, what), expected);
 }
 

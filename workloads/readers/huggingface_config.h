@@ -23,6 +23,9 @@ class Config {
   // What is read where the object lacks a key (null in the object is null). Must outlive this.
   void take_defaults(const Json& defaults) { defaults_ = &defaults; }
 
+  // A model_type that is not known, which every failure is then said to come with. Must outlive this.
+  void suspect(std::string_view model_type) { suspect_ = model_type; }
+
   [[noreturn]] void fail(std::string_view key, std::string_view what, std::string_view expected) const;
 
   // Null where the key is absent or null.
@@ -52,6 +55,7 @@ class Config {
   std::string_view text_;
   std::size_t start_;
   std::string_view file_;
+  std::string_view suspect_;
   std::set<std::string> used_;
 };
 

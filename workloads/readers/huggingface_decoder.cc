@@ -15,10 +15,10 @@ constexpr std::string_view kWaysOn =
     "max_positions: 8192 gated_ffn: true activation: \"silu\" norm: \"rmsnorm\" }";
 
 // Why a model_type that is not known cannot be read by its fields, at the field; nothing where it can.
-void refuse_other_kinds(Config& config, std::string_view type) {
+void refuse_other_kinds(Config& config) {
   const auto no = [&](std::string_view key, std::string_view why) {
     config.fail(
-        key, fmt::format("{}, and its model_type '{}' is not known", why, type),
+        key, why,
         fmt::format("expected a decoder with RMS norms and rotary positions, for one that is not known{}",
                     kWaysOn));
   };
@@ -70,7 +70,10 @@ Transformer read_transformer(Config& config, const std::string& type, Workload* 
     config.fail("model_type", "missing", fmt::format("expected one of {}", fmt::join(names, " ")));
   }
   const Family& family = known == families.end() ? unknown_family() : known->second;
-  if (known == families.end()) refuse_other_kinds(config, type);
+  if (known == families.end()) {
+    config.suspect(type);
+    refuse_other_kinds(config);
+  }
   config.take_defaults(family.defaults);
   Transformer t = Structure(config, family).read();
   read_mathematics(config, family, &t);
@@ -79,7 +82,7 @@ Transformer read_transformer(Config& config, const std::string& type, Workload* 
       workload->notes.push_back(fmt::format("{} is left out: {}.", key, why));
   if (known != families.end()) return t;
   if (const std::vector<std::string> unread = config.unread(); !unread.empty())
-    config.fail(unread.front(), fmt::format("not understood, of a model_type '{}' that is not known", type),
+    config.fail(unread.front(), "not understood",
                 fmt::format("expected a known model_type, or fields that are{}", kWaysOn));
   note_how_it_was_read(config, type, workload);
   return t;

@@ -39,6 +39,10 @@ int Structure::shared_width(int expert_width) {
 
 void Structure::read_expert_layers(MixtureOfExperts* moe) {
   moe->first_dense_layers = first_dense_layers(config_);
+  if (moe->first_dense_layers >= t_.layers)
+    config_.fail(config_.find("mlp_only_layers") != nullptr ? "mlp_only_layers" : "first_k_dense_replace",
+                 fmt::format("{} of {} layers have no experts", moe->first_dense_layers, t_.layers),
+                 "expected fewer than the layers");
   // Which of the layers: moe_layer_freq counts them from 0, the others from 1.
   for (const char* key : {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"}) {
     if (config_.find(key) == nullptr) continue;
@@ -76,6 +80,9 @@ void Structure::read_experts() {
   MixtureOfExperts moe;
   moe.experts = count;
   moe.experts_per_token = number("experts_per_token", 0, 1, kMaxExperts);
+  if (!says("experts_per_token") && moe.experts_per_token < 1)
+    config_.fail(key_of("experts"), fmt::format("{} experts, and nothing says how many take a token", count),
+                 fmt::format("expected {} beside it", key_of("experts_per_token")));
   if (moe.experts_per_token < 1 || moe.experts_per_token > count)
     config_.fail(key_of("experts_per_token"), fmt::format("{}", moe.experts_per_token),
                  fmt::format("expected 1 to {}", count));

@@ -13,7 +13,7 @@ namespace orrery::internal {
 void Structure::read_layer_types() {
   const Json* types = config_.find("layer_types");
   if (types == nullptr) return;
-  const auto wrong = [&](const char* what) {
+  const auto wrong = [&](const std::string& what) {
     config_.fail("layer_types", what,
                  "expected full_attention, sliding_attention, chunked_attention or linear_attention a layer");
   };
@@ -24,7 +24,7 @@ void Structure::read_layer_types() {
     const std::string name = type.is_string() ? type.get<std::string>() : "";
     const bool linear = name == "linear_attention";
     if (!linear && name != "full_attention" && name != "sliding_attention" && name != "chunked_attention")
-      wrong("has an unknown kind");
+      wrong(fmt::format("has an unknown kind '{}'", name));
     pattern += linear || name == "full_attention" ? 'f' : name[0] == 's' ? 'w' : 'c';
     attends.push_back(!linear);
   }
@@ -123,7 +123,8 @@ std::string Structure::letters(std::string_view key, std::string_view list_key) 
   for (const Json& word : *words) {
     const auto at = word.is_string() ? known.find(word.get_ref<const std::string&>()) : known.end();
     if (at == known.end())
-      config_.fail(list_key, "has an unknown kind", "expected mamba, attention, mlp or moe");
+      config_.fail(list_key, fmt::format("has an unknown kind {}", word.dump()),
+                   "expected mamba, attention, mlp or moe");
     found += at->second;
   }
   return found;

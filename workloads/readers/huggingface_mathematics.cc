@@ -1,7 +1,9 @@
 // Keys of configurations that change what is computed, and neither shapes nor cost.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -60,6 +62,12 @@ void read_scaling(Config& config, std::string_view key, Transformer* t) {
                 : yarn_amplitude(scaling.factor, 1);
     scaling.attention_factor = number("attention_factor", of_both);
   } else {
+    // transformers' others, and names that models in its style have; none changes what a step takes.
+    constexpr std::array<std::string_view, 5> kOthers = {"longrope", "su", "ntk", "xdrope", "proportional"};
+    if (std::find(kOthers.begin(), kOthers.end(), kind) == kOthers.end())
+      config.fail(key, fmt::format("the rope_type '{}' is not known", kind),
+                  fmt::format("expected default, linear, dynamic, llama3, yarn, mrope, {}",
+                              fmt::join(kOthers, ", ")));
     t->unexecuted.push_back(fmt::format("{} of the kind '{}'", key, kind));
     return;
   }

@@ -75,6 +75,7 @@ TEST_CASE("stages on slower devices get less of the network") {
 
 TEST_CASE("where activations fill the first stages, the cut that fits moves to the front") {
   auto job = make_job("vgg16", "v100-ib100", 4, 1024, 0);
+  job->training.precision = DType::fp16;
   Choices choices;
   choices.pp = 4;
   choices.micro_batch = 64;

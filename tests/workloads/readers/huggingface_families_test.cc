@@ -421,7 +421,8 @@ TEST_CASE("families: what cannot be read names the field and the ways on") {
                                        Catch::Contains(".onnx") && Catch::Contains("transformer {"));
     CHECK_THROWS_AS(parse(text), UserError);
   };
-  refused(new_with("\"flux_capacitors\": 2"), "14: flux_capacitors: not understood");
+  refused(new_with("\"flux_capacitors\": 2"),
+          "14: model_type 'brandnew' is not known, and flux_capacitors: not understood");
   refused(new_with("\"patch_size\": 16"), "patch_size: reads no tokens");
   refused("{\"model_type\": \"pegasus\", \"d_model\": 512, \"is_encoder_decoder\": true}",
           "is_encoder_decoder: has an encoder and a decoder");

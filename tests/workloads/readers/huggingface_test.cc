@@ -24,6 +24,40 @@ std::string llama_with(const std::string& more) {
   return std::string(kLlama) + ",\n" + more + "\n}";
 }
 
+TEST_CASE("huggingface: Python's Infinity and NaN are read where nothing is made of them, and refused else") {
+  CHECK(parse_config(llama_with("\"time_step_limit\": [0.0, Infinity], \"x\": [-Infinity, NaN]"))
+            .transformer->layers == 2);
+  CHECK_THROWS_WITH(parse_config(llama_with("\"rope_theta\": Infinity")),
+                    Catch::StartsWith("config.json:8: rope_theta: \"Infinity\""));
+}
+
+TEST_CASE("huggingface: a key that is given twice in an object is refused at its second line") {
+  CHECK_THROWS_WITH(parse_config(llama_with("\"num_hidden_layers\": 4")),
+                    Catch::StartsWith("config.json:8: num_hidden_layers: is given twice"));
+  // In objects of their own, in texts and as a value it is not.
+  CHECK_NOTHROW(
+      parse_config(llama_with("\"a\": {\"b\": 1}, \"c\": [{\"b\": \"b\"}, {\"b\": \"\\\"b\\\":\"}]")));
+}
+
+TEST_CASE("huggingface: settings that contradict each other are refused at their lines") {
+  const auto refused = [](const std::string& more, const char* says) {
+    CHECK_THROWS_WITH(parse_config(llama_with(more)), Catch::Contains(says));
+  };
+  refused(R"("rope_scaling": {"rope_type": "nonsense"})",
+          "config.json:8: rope_scaling: the rope_type 'nonsense'");
+  CHECK_NOTHROW(parse_config(llama_with(R"("rope_scaling": {"rope_type": "longrope"})")));
+  refused(R"("layer_types": ["full_attention", "mamba"])", "has an unknown kind 'mamba'");
+  refused(R"("num_local_experts": 64)", "64 experts, and nothing says how many take a token");
+  refused(R"("num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 2)",
+          "first_k_dense_replace: 2 of 2 layers have no experts");
+}
+
+TEST_CASE("huggingface: that a model_type is not known comes before what it lacks") {
+  CHECK_THROWS_WITH(
+      parse_config("{\n\"n_layer\": 2,\n\"model_type\": \"bloom\"\n}"),
+      Catch::StartsWith("config.json:3: model_type 'bloom' is not known, and rms_norm_eps: missing"));
+}
+
 // arXiv 2504.03624 and 2604.12374 print 8.1 and 120.6 billion, the latter without multi-token prediction.
 TEST_CASE("huggingface: hybrids of state-space layers have the published number of parameters to 0.5%") {
   CHECK(static_cast<double>(load("nemotron-h-8b").parameters()) == Approx(8.1e9).epsilon(0.005));

@@ -161,7 +161,7 @@ TEST_CASE("vision and language: with the tower frozen the projector and the deco
   CHECK_THROWS_WITH(fine_tune(other, tuning), Catch::Contains("`freeze` 56 is more than the 55 layers"));
   tuning.frozen_layers = 0;
   tuning.rank = 8;
-  CHECK_THROWS_WITH(fine_tune(other, tuning), Catch::Contains("is not a transformer"));
+  CHECK_THROWS_WITH(fine_tune(other, tuning), Catch::Contains("is a graph of operators"));
 }
 
 TEST_CASE("vision and language: written as a textproto they are read as they were") {
