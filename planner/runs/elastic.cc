@@ -107,11 +107,11 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
     if (memory.fits() && fits >= wanted * (1 - 1e-9)) {
       found.emplace_back(estimate_step_seconds(form), form);
     } else if (memory.fits()) {
-      refusal = fmt::format("{} replicas fit in memory with {:.0f}% probability, not {:.0f}%", replicas,
-                            100 * fits, 100 * wanted);
+      refusal = fmt::format("{} would fit in memory with {:.0f}% probability, not {:.0f}%",
+                            counted(replicas, "replica"), 100 * fits, 100 * wanted);
     } else {
-      refusal = fmt::format("{} replicas need {} of a device's {}", replicas, human_bytes(memory.total),
-                            human_bytes(memory.capacity));
+      refusal = fmt::format("{} would need {} of a device's {}", counted(replicas, "replica"),
+                            human_bytes(memory.total), human_bytes(memory.capacity));
     }
   }
   std::stable_sort(found.begin(), found.end(),

@@ -159,7 +159,8 @@ TEST_CASE("smaller plans fit in memory as surely as a search wants it") {
   std::string refusal;
   CHECK(forms_with_replicas(plan, 16, refusal).size() == 1);
   CHECK(forms_with_replicas(plan, 8, refusal).empty());  // ZeRO's shards have grown
-  CHECK_THAT(refusal, Catch::Contains("fit in memory with") && Catch::Contains("% probability, not 95%"));
+  CHECK_THAT(refusal,
+             Catch::Contains("would fit in memory with") && Catch::Contains("% probability, not 95%"));
 }
 
 TEST_CASE("as many nodes are lost at once as a Poisson number with the mean number in repair") {
