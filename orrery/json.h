@@ -17,7 +17,8 @@ constexpr std::size_t kLinksReported = 10;  // of a simulation
 std::string_view profile_of(const DeviceProfile& device);
 std::string_view profile_of(const Cluster& cluster);
 constexpr std::string_view kProfileMeaning =
-    "of the devices: calibrated (measured, or fitted to measurements) or datasheet (a datasheet's, or assumed)";
+    "of the devices: calibrated (measured, or fitted to measurements) or datasheet (a datasheet's, or "
+    "assumed)";
 
 // Parts of answers: what is trained, on what and how (`workload`, `cluster`, `devices`, `training`, …); one
 // plan, with `load` where it was simulated; the kinds of systems beside the search's best plan.
