@@ -190,7 +190,7 @@ Question question_of(const Request& request) {
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
   const int experts = experts_of(job->workload);
   if (imports.experts && *imports.experts != experts)
-    ignored.push_back(fmt::format("--num-experts: {}, but the model has {}", *imports.experts, experts));
+    ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
           !request.global_batch && !imports.global_batch, std::move(ignored)};
 }

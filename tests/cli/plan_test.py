@@ -65,7 +65,7 @@ class Plan(OrreryCase):
         for experts, said in (("16", True), ("8", False)):
             result = self.orrery("plan", "mixtral-8x7b", "dgx-h100", "--nodes", "2", "--global-batch", "16", "--from-megatron",
                                  f"--num-experts {experts}")
-            self.assertEqual("--num-experts: 16, but the model has 8" in result.stderr, said, result.stderr)
+            self.assertEqual("number of experts: 16, but the model has 8" in result.stderr, said, result.stderr)
 
     def test_with_everything_pinned_evaluates_that_plan(self):
         result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "32", "--seq-len", "256",
