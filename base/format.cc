@@ -68,4 +68,8 @@ std::string with_commas(std::int64_t count) {
   return text;
 }
 
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", with_commas(count), what, count == 1 ? "" : "s");
+}
+
 }  // namespace orrery

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace orrery {
 
@@ -14,5 +15,6 @@ std::string human_rate(double bytes_per_s);        // "25.0 GB/s"
 std::string human_flops_rate(double flops_per_s);  // "312 TFLOP/s"
 std::string human_count(double count);             // "175 B" for parameters
 std::string with_commas(std::int64_t count);       // "3,704,640"
+std::string counted(std::int64_t count, std::string_view what);  // "1 node", "3,072 nodes"
 
 }  // namespace orrery

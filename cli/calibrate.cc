@@ -72,7 +72,8 @@ std::string held_out_text(std::string_view what, const measurements::HeldOut& of
 std::string text_of(const measurements::RankTrace& trace) {
   std::string text = "  ";
   if (!trace.steps_s.empty())
-    text += fmt::format("{} steps of {:.4g} s; ", trace.steps_s.size(), median(trace.steps_s));
+    text += fmt::format("{} of {:.4g} s; ", counted(static_cast<std::int64_t>(trace.steps_s.size()), "step"),
+                        median(trace.steps_s));
   if (trace.window_s > 0)
     text += fmt::format("{:.0f}% computation, {:.0f}% collectives, {:.0f}% both at once, {:.0f}% neither",
                         100 * trace.compute_s / trace.window_s, 100 * trace.collective_s / trace.window_s,
@@ -98,11 +99,11 @@ std::string what_it_is_from(const SiteCalibrated& result, const std::string& clu
   std::vector<std::string> parts;
   for (const auto& [count, what] :
        {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
-    if (count > 0) parts.push_back(fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"));
+    if (count > 0) parts.push_back(counted(count, what));
   std::string said = parts.empty() ? "nothing" : parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) said += (i + 1 == parts.size() ? " and " : ", ") + parts[i];
-  const std::size_t files = result.measured.files.size();
-  return fmt::format("{} from {} of {} file{}", cluster, said, files, files == 1 ? "" : "s");
+  const auto files = static_cast<std::int64_t>(result.measured.files.size());
+  return fmt::format("{} from {} of {}", cluster, said, counted(files, "file"));
 }
 
 // What was learned; behind it what was not, and file by file what was read, where --verbose asks for it.
@@ -140,9 +141,9 @@ void print(const SiteCalibrated& result, const Output& output) {
     output.print(fmt::format("{} matrix products are too small to say anything about the device.\n",
                              result.calibrated.small_products));
   for (const measurements::FileRead& file : result.measured.files) {
-    output.print_more(fmt::format("{}: {}; {} steps, {} collectives{}\n", file.file, file.kind, file.steps,
-                                  file.collectives,
-                                  file.products > 0 ? fmt::format(", {} products", file.products) : ""));
+    output.print_more(fmt::format("{}: {}; {}, {}{}\n", file.file, file.kind, counted(file.steps, "step"),
+                                  counted(file.collectives, "collective"),
+                                  file.products > 0 ? ", " + counted(file.products, "product") : ""));
     for (const measurements::RankTrace& trace : result.measured.traces)
       if (trace.file == file.file) output.print_more(text_of(trace));
   }

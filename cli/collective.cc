@@ -40,10 +40,9 @@ int run_collective(const CollectiveOptions& options) {
                     human_rate(time.busbw_bytes_per_s), std::string(name_of(time.algorithm)),
                     std::string(name_of(time.protocol))});
   options.output.write(to_json(request, times));
-  options.output.print(fmt::format(
-      "{} over {} device{} ({} node{}) of {}\n", name_of(request.kind),
-      with_commas(request.cluster.devices()), request.cluster.devices() == 1 ? "" : "s",
-      with_commas(request.cluster.nodes()), request.cluster.nodes() == 1 ? "" : "s", request.cluster.name));
+  options.output.print(fmt::format("{} over {} ({}) of {}\n", name_of(request.kind),
+                                   counted(request.cluster.devices(), "device"),
+                                   counted(request.cluster.nodes(), "node"), request.cluster.name));
   options.output.print(fmt::format("This rests on: network {}.\n",
                                    planner::what_it_rests_on(planner::network_foundation(request.cluster))));
   options.output.print(

@@ -20,6 +20,15 @@ struct DiscoverOptions {
   Output output;
 };
 
+std::string foundation_text(const DeviceProfile& device, const Cluster& cluster) {
+  if (device.calibrated && cluster.communication.calibrated) return "calibrated";
+  const Foundation foundation = foundation_of(device);
+  const std::string_view known = foundation == Foundation::fitted      ? "fitted to measurements of its kind"
+                                 : foundation == Foundation::datasheet ? "from its datasheet"
+                                                                       : "assumed";
+  return fmt::format("{}; `orrery calibrate` measures it", known);
+}
+
 int run_discover(const DiscoverOptions& options) {
   const Output& output = options.output;
   const Cluster cluster = discover({.gpus = options.gpus,
@@ -32,9 +41,8 @@ int run_discover(const DiscoverOptions& options) {
     const DeviceProfile& device = cluster.profiles[group.node.profile];
     output.print(fmt::format(
         "{} x {} ({}): {}, {} memory at {}, {} in fp32\n", group.node.devices, device.name,
-        device.calibrated ? "calibrated" : "not calibrated: `orrery calibrate` measures it",
-        device.description, human_bytes(device.memory_bytes), human_rate(device.memory_bandwidth_bytes_per_s),
-        human_flops_rate(device.peak(DType::fp32))));
+        foundation_text(device, cluster), device.description, human_bytes(device.memory_bytes),
+        human_rate(device.memory_bandwidth_bytes_per_s), human_flops_rate(device.peak(DType::fp32))));
     if (group.node.nic.count > 0)
       output.print(fmt::format("  {} network ports of {}\n", group.node.nic.count,
                                human_rate(group.node.nic.bandwidth_bytes_per_s)));

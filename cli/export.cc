@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
@@ -48,8 +49,8 @@ void write_files(const fs::path& folder, const std::vector<planner::ExportedFile
 void print(const Plan& plan, const ExportOptions& options, const std::vector<planner::ExportedFile>& files) {
   constexpr std::size_t kMostNamed = 8;
   const Job& job = *plan.job;
-  options.output.print(fmt::format("{} on {} devices of {} for {}: {}\n", job.workload.name,
-                                   plan.choices.world(), job.cluster.name, options.to,
+  options.output.print(fmt::format("{} on {} of {} for {}: {}\n", job.workload.name,
+                                   counted(plan.choices.world(), "device"), job.cluster.name, options.to,
                                    planner::describe(plan)));
   for (std::size_t i = 0; i < std::min(files.size(), kMostNamed); ++i)
     options.output.print(fmt::format("  {}\n", (fs::path(options.out) / files[i].name).string()));

@@ -75,34 +75,51 @@ std::string megawatt_hours(double energy_j) {
 
 std::string head_text(const Plan& plan, const planner::TrainingRun& run) {
   const Cluster& cluster = plan.job->cluster;
-  return fmt::format("{} on {}: {} device{}, {} node{}; {} steps of {}, {} if nothing ever failed\n",
-                     plan.job->workload.name, cluster.name, with_commas(cluster.devices()),
-                     cluster.devices() == 1 ? "" : "s", with_commas(cluster.nodes()),
-                     cluster.nodes() == 1 ? "" : "s", with_commas(run.steps),
-                     human_seconds(run.plan().step_s), human_duration(run.ideal_s()));
+  return fmt::format("{} on {}: {}, {}; {} of {}, {} if nothing ever failed\n", plan.job->workload.name,
+                     cluster.name, counted(cluster.devices(), "device"), counted(cluster.nodes(), "node"),
+                     counted(run.steps, "step"), human_seconds(run.plan().step_s),
+                     human_duration(run.ideal_s()));
+}
+
+// Of the numbers in the table, what this run costs least with: its price, or where none is stated its
+// node-seconds. Erlang's answer is that of a run without end, in which more may fail at once.
+std::string cheapest_text(const planner::TrainingRun& run, const planner::GoodputAnswer& answer) {
+  const auto cost = [&](const planner::GoodputFigures& figures) {
+    return figures.cost_usd.value_or(figures.statistics.time_s.mean * (run.plan().nodes + figures.spares));
+  };
+  const planner::GoodputFigures* least = &answer.figures;
+  for (const planner::Alternative& other : answer.alternatives)
+    if (other.key.starts_with("spares_") && cost(other.figures) < cost(*least)) least = &other.figures;
+  const int without_end = planner::cheapest_spares(run);
+  std::string text = fmt::format("The cheapest number of spare nodes is {}", least->spares);
+  if (least->spares != without_end)
+    text += fmt::format(" for this run, of those in the table, and {} in the long run", without_end);
+  return text;
 }
 
 std::string failures_text(const GoodputOptions& options, const planner::GoodputQuestion& question,
-                          const planner::GoodputFigures& figures) {
+                          const planner::GoodputAnswer& answer) {
+  const planner::GoodputFigures& figures = answer.figures;
   const planner::TrainingRun& run = question.run;
   const planner::Distribution& interruptions = figures.statistics.interruptions;
   std::string text = fmt::format(
-      "Failures interrupt the run every {} on average, {:.3g} times in all (5% of runs at most {:.0f}, 95% "
-      "at "
-      "most {:.0f}). Each costs {} until it is noticed{}, {} to restart{} and {} to read the checkpoint.\n",
-      human_duration(1 / run.failures_per_s), interruptions.mean, interruptions.p5, interruptions.p95,
-      human_duration(run.detect_s), options.detect_s ? "" : " (no --detect-s)", human_duration(run.restart_s),
+      "Failures interrupt the run every {} of training on average{}, {:.3g} times in all (5% of runs at most "
+      "{:.0f}, 95% at most {:.0f}). Each costs {} until it is noticed{}, {} to restart{} and {} to read the "
+      "checkpoint.\n",
+      human_duration(1 / run.failures_per_s),
+      figures.statistics.spent.wait > 0 ? " (none while it waits for a node)" : "", interruptions.mean,
+      interruptions.p5, interruptions.p95, human_duration(run.detect_s),
+      options.detect_s ? "" : " (no --detect-s)", human_duration(run.restart_s),
       options.restart_s ? "" : " (no --restart-s)", human_duration(run.checkpoint.read_s));
   if (!options.repair_hours)
     return text + "A failed node is repaired or replaced by the time the job restarts (no --repair-hours).\n";
-  text += fmt::format("{} spare node{}; a failed node is repaired in {} on average", run.spares,
-                      run.spares == 1 ? "" : "s", human_duration(run.repair_s));
+  text += fmt::format("{}; a failed node is repaired in {} on average", counted(run.spares, "spare node"),
+                      human_duration(run.repair_s));
   if (!options.elastic)
-    return text + fmt::format("; without a spare the job waits. The cheapest number of spare nodes is {}.\n",
-                              planner::cheapest_spares(run));
+    return text + "; without a spare the job waits. " + cheapest_text(run, answer) + ".\n";
   text += "; without a spare the job continues on";
   for (std::size_t p = 1; p < run.plans.size(); ++p)
-    text += fmt::format("{} {} nodes at {} a step", p > 1 ? "," : "", run.plans[p].nodes,
+    text += fmt::format("{} {} at {} a step", p > 1 ? "," : "", counted(run.plans[p].nodes, "node"),
                         human_seconds(run.plans[p].step_s));
   return text + ".\n";
 }
@@ -117,10 +134,10 @@ std::string checkpoint_text(const GoodputOptions& options, const planner::Goodpu
   const std::string choice = options.checkpoint_every
                                  ? "as asked"
                                  : fmt::format("the best; Daly's formula gives {}", human_duration(daly_s));
-  return fmt::format("A checkpoint of {} stops training for {}{}; one is written every {} step{}, {} ({}).\n",
-                     human_bytes(cost.bytes), human_duration(run.checkpoint.stall_s), beside, every,
-                     every == 1 ? "" : "s", human_duration(static_cast<double>(every) * run.plan().step_s),
-                     choice);
+  return fmt::format("A checkpoint of {} stops training for {}{}; one is written every {}, {} ({}).\n",
+                     human_bytes(cost.bytes), human_duration(run.checkpoint.stall_s), beside,
+                     every == 1 ? "step" : counted(every, "step"),
+                     human_duration(static_cast<double>(every) * run.plan().step_s), choice);
 }
 
 std::string time_table(const planner::GoodputFigures& figures) {
@@ -151,12 +168,21 @@ std::string choices_table(const planner::GoodputAnswer& answer) {
   return table(head, rows);
 }
 
+// Why the mean is none of what nine in ten take.
+std::string outside_text(const planner::Distribution& time_s) {
+  if (time_s.mean >= time_s.p5 && time_s.mean <= time_s.p95) return {};
+  return fmt::format(" (half take at most {}; a few runs that take much {} draw the average out of these)",
+                     human_duration(time_s.p50), time_s.mean > time_s.p95 ? "longer" : "less");
+}
+
 std::string result_text(const planner::GoodputQuestion& question, const planner::GoodputFigures& figures) {
   const planner::Distribution& time_s = figures.statistics.time_s;
   std::string text = fmt::format(
-      "Goodput {}: {} to train, {} to {} in 90% of {} simulated runs. The closed form says {}{}.\n",
+      "Goodput {}: {} to train on average, {} to {} in 90% of {} simulated runs{}. The closed form says "
+      "{}{}.\n",
       percent(figures.goodput), human_duration(time_s.mean), human_duration(time_s.p5),
-      human_duration(time_s.p95), with_commas(question.runs), human_duration(figures.closed_form_s),
+      human_duration(time_s.p95), with_commas(question.runs), outside_text(time_s),
+      human_duration(figures.closed_form_s),
       question.run.plans.size() > 1 ? " if failed nodes were replaced at once" : "");
   if (figures.cost_usd) text += fmt::format("It costs {} USD", usd(*figures.cost_usd));
   if (figures.energy_j)
@@ -194,7 +220,7 @@ int run_goodput(const GoodputOptions& options) {
   options.output.print(head_text(request.plan, question.run));
   options.output.print(result_text(question, answer.figures) + interval_text(answer));
   options.output.print("\n" + time_table(answer.figures) + "\n" + choices_table(answer) + "\n");
-  options.output.print(failures_text(options, question, answer.figures));
+  options.output.print(failures_text(options, question, answer));
   options.output.print(checkpoint_text(options, question, result.checkpoint, answer.figures.every));
   return 0;
 }

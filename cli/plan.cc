@@ -115,9 +115,18 @@ int run_plan(const PlanOptions& options) {
   search.pareto = options.pareto;
   begin_progress("planning");
   search.progress = show_progress;
-  const planner::SearchResult result = orrery::plan(job, question.pins, search);
+  // Beside an answer, be it "no": an error stands alone.
+  const planner::SearchResult result = [&] {
+    try {
+      return orrery::plan(job, question.pins, search);
+    } catch (const NoAnswer&) {
+      end_progress();
+      say_what_is_ignored(question.ignored);
+      throw;
+    }
+  }();
   end_progress();
-  say_what_is_ignored(question.ignored);  // beside an answer: an error stands alone
+  say_what_is_ignored(question.ignored);
   say_warnings(result.warnings);
 
   // Files first: where one cannot be written, the error stands alone.

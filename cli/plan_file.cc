@@ -54,9 +54,6 @@ bool parse_fold(const std::string& name) {
 
 std::string job_line(const Job& job) {
   const Training& training = job.training;
-  const auto counted = [](int number, std::string_view what) {
-    return fmt::format("{} {}{}", with_commas(number), what, number == 1 ? "" : "s");
-  };
   std::string text = fmt::format("{} ({} parameters) on {}: {}, {}; global batch {}", job.workload.name,
                                  human_count(static_cast<double>(job.workload.parameters())),
                                  job.cluster.name, counted(job.cluster.devices(), "device"),

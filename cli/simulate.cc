@@ -46,8 +46,8 @@ int run_simulate(const SimulateOptions& options) {
   options.output.print(interval_line(simulated.evaluation) + "\n");
   options.output.print(plan_table({simulated.evaluation}) + "\n");
   options.output.print(breakdown_text(result.breakdown));
-  options.output.print(fmt::format("Simulated {} of {} ranks, {} activities, in {}.\n",
-                                   with_commas(result.simulated_ranks), with_commas(result.ranks),
+  options.output.print(fmt::format("Simulated {} of {}, {} activities, in {}.\n",
+                                   with_commas(result.simulated_ranks), counted(result.ranks, "rank"),
                                    with_commas(static_cast<std::int64_t>(result.events)),
                                    human_seconds(simulated.wall_s)));
   if (!rows.empty()) options.output.print("\n" + table({"busiest links", "utilization", "bytes"}, rows));

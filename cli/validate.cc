@@ -58,8 +58,8 @@ void print_validation(const planner::Evaluation& predicted, const planner::Valid
     row(fmt::format("  {}", spoken_part(kind.kind)), kind.predicted_s, kind.measured_s);
   rows.push_back({"memory", human_bytes(validation.predicted_bytes), human_bytes(validation.measured_bytes),
                   human_change(validation.predicted_bytes, validation.measured_bytes)});
-  output.print(fmt::format("{}: {} ranks, {} steps\n", planner::describe(predicted.plan),
-                           predicted.plan.choices.world(), steps));
+  output.print(fmt::format("{}: {}, {}\n", planner::describe(predicted.plan),
+                           counted(predicted.plan.choices.world(), "rank"), counted(steps, "step")));
   output.print(table({"", "predicted", "measured", "error"}, rows));
   output.print(planner::explain(validation) + "\n");
 }

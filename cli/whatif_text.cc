@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -30,10 +31,7 @@ std::string headline(const whatif::Result& result) {
   };
   add_common([](const Job& job) { return job.workload.name; });
   add_common([](const Job& job) { return job.cluster.name; });
-  add_common([](const Job& job) {
-    return fmt::format("{} device{}", with_commas(job.cluster.devices()),
-                       job.cluster.devices() == 1 ? "" : "s");
-  });
+  add_common([](const Job& job) { return counted(job.cluster.devices(), "device"); });
   add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
   add_common([](const Job& job) { return sequences_text(job.training); });
   add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
@@ -44,15 +42,55 @@ std::string headline(const whatif::Result& result) {
   return text + "\n";
 }
 
+// Of all times: short trainings are not said in thousandths of a day.
+struct TimeUnit {
+  const char* name;
+  double seconds;
+};
+TimeUnit time_unit(const whatif::Result& result) {
+  if (!result.goal.asked) return {"hours", kSecondsPerHour};
+  double longest_s = 0;
+  for (const auto& total : result.totals)
+    if (total) longest_s = std::max(longest_s, total->time_s);
+  if (longest_s >= kSecondsPerDay) return {"days", kSecondsPerDay};
+  return longest_s >= kSecondsPerHour ? TimeUnit{"hours", kSecondsPerHour} : TimeUnit{"minutes", 60};
+}
+
+// The other points within the limits that take as long and cost as much.
+std::vector<std::size_t> alike(const whatif::Result& result, std::size_t i) {
+  constexpr double kSame = 1e-9;
+  const auto same = [](double a, double b) { return std::abs(a - b) <= kSame * std::max(a, b); };
+  std::vector<std::size_t> found;
+  for (std::size_t k = 0; k < result.totals.size(); ++k)
+    if (k != i && result.totals[k] && whatif::meets(*result.totals[k], result.limits) &&
+        same(result.totals[k]->time_s, result.totals[i]->time_s) &&
+        same(result.totals[k]->cost_usd.value_or(0), result.totals[i]->cost_usd.value_or(0)))
+      found.push_back(k);
+  return found;
+}
+
+// Why a point is outside the limits; empty where it is within.
+std::string outside(const whatif::Total& total, const whatif::Limits& limits) {
+  if (whatif::meets(total, limits)) return {};
+  const bool in_time = whatif::meets(total, {limits.deadline_s, {}});
+  return in_time && !total.cost_usd ? "no price" : "over the limit";
+}
+
 std::string marks_of(const whatif::Result& result, std::size_t i) {
   std::vector<std::string> marks;
   const whatif::Selection& selection = result.selection;
-  if (selection.fastest == i) marks.emplace_back("fastest");
-  if (selection.cheapest == i) marks.emplace_back("cheapest");
+  const auto is = [&](const std::optional<std::size_t>& one) {
+    if (!one || !result.totals[i]) return false;
+    const std::vector<std::size_t> same = alike(result, *one);
+    return *one == i || std::find(same.begin(), same.end(), i) != same.end();
+  };
+  if (is(selection.fastest)) marks.emplace_back("fastest");
+  if (is(selection.cheapest)) marks.emplace_back("cheapest");
   if (selection.on_front(i)) marks.emplace_back("front");
   const bool limited = result.limits.deadline_s || result.limits.budget_usd;
-  if (limited && result.totals[i] && !whatif::meets(*result.totals[i], result.limits))
-    marks.emplace_back("over the limit");
+  if (limited && result.totals[i])
+    if (std::string why = outside(*result.totals[i], result.limits); !why.empty())
+      marks.push_back(std::move(why));
   return fmt::format("{}", fmt::join(marks, " "));
 }
 
@@ -101,13 +139,12 @@ std::vector<PointColumn> columns_of(const whatif::Result& result) {
   add_plan("MFU", [](const auto& best) {
     return fmt::format("{:.1f}%", 100 * planner::throughput(best.evaluation).mfu);
   });
+  const TimeUnit unit = time_unit(result);
   add_total(
-      goal.asked ? "days" : "hours", [](const auto& total) { return std::optional(total.time_s); },
-      goal.asked ? kSecondsPerDay : kSecondsPerHour);
-  columns.push_back({"90% interval", [&](std::size_t i) {
+      unit.name, [](const auto& total) { return std::optional(total.time_s); }, unit.seconds);
+  columns.push_back({"90% interval", [&, unit](std::size_t i) {
                        const whatif::Total& total = *result.totals[i];
-                       return range_text(total.time_s / (goal.asked ? kSecondsPerDay : kSecondsPerHour),
-                                         total);
+                       return range_text(total.time_s / unit.seconds, total);
                      }});
   add_total_if_known(
       "USD", [](const auto& total) { return total.cost_usd; }, 1);
@@ -144,20 +181,35 @@ std::string points_table(const whatif::Result& result) {
   return table(head, rows, {.optional = std::move(optional), .text = true});
 }
 
-std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
-  const whatif::Total& total = *result.totals[i];
+// "Fastest: nodes=8, "; with what is as fast, where something is.
+std::string where_text(const whatif::Result& result, const char* what, std::size_t i) {
+  const std::vector<std::size_t> same = alike(result, i);
+  if (!same.empty() && same.size() + 1 == result.points.size()) {
+    std::vector<std::string> keys;
+    for (const whatif::Varied& varied : result.varied)
+      if (varied.values.size() > 1) keys.push_back(varied.key);
+    return fmt::format("No difference by {}: all {} points take as long and cost as much: ",
+                       fmt::join(keys, ", "), result.points.size());
+  }
   std::string text = fmt::format("{}: ", what);
   if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += where + ", ";
-  text += result.goal.asked ? fmt::format("{} days", whatif::readable(total.time_s / kSecondsPerDay))
-                            : fmt::format("{} hours", whatif::readable(total.time_s / kSecondsPerHour));
+  if (same.empty()) return text;
+  std::vector<std::string> others;
+  for (const std::size_t k : same) others.push_back(whatif::describe(result.points[k].vary));
+  return text + fmt::format("alike {}, ", fmt::join(others, " and "));
+}
+
+std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
+  const whatif::Total& total = *result.totals[i];
+  std::string text = where_text(result, what, i);
+  const TimeUnit unit = time_unit(result);
+  text += fmt::format("{} {}", whatif::readable(total.time_s / unit.seconds), unit.name);
   text += fmt::format(", {} device hours", whatif::readable(total.device_hours));
   if (total.cost_usd) text += fmt::format(", {} USD", whatif::readable(*total.cost_usd));
   if (total.energy_j)
     text += fmt::format(", {} MWh", whatif::readable(*total.energy_j / kJoulesPerMegawattHour));
   if (!result.goal.asked) text += fmt::format(" for 1e9 {}", result.goal.unit());
-  const double unit_s = result.goal.asked ? kSecondsPerDay : kSecondsPerHour;
-  text += fmt::format("; 90% interval {} {}", range_text(total.time_s / unit_s, total),
-                      result.goal.asked ? "days" : "hours");
+  text += fmt::format("; 90% interval {} {}", range_text(total.time_s / unit.seconds, total), unit.name);
   if (total.cost_usd) text += fmt::format(", {} USD", range_text(*total.cost_usd, total));
   return text + ".\n";
 }

@@ -160,21 +160,37 @@ std::string rate_text(double rate) {
   return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
 }
 
+// What is nearest to fitting, of those that run; the others stand in the table and below it.
+std::string no_way(const Comparison& comparison) {
+  const auto lacks = [](const Row& row) { return row.whole().memory.needed - row.whole().memory.capacity; };
+  const Row* nearest = nullptr;
+  for (const Row& row : comparison.rows)
+    if (row.whole().possible() && (nearest == nullptr || lacks(row) < lacks(*nearest))) nearest = &row;
+  if (nearest == nullptr) return "No strategy runs on all devices";
+  const planner::Memory& memory = nearest->whole().memory;
+  return fmt::format("No strategy fits in memory: the nearest, {}, needs {} of a device's {}, {} too much",
+                     nearest->strategy.name, human_bytes(memory.needed), human_bytes(memory.capacity),
+                     human_bytes(lacks(*nearest)));
+}
+
+std::string fewer_samples(double rate, double best_rate) {
+  const std::string share = fmt::format("{:.1f}%", 100 * (1 - rate / best_rate));
+  return share == "0.0%" ? "as many samples/s" : share + " fewer samples/s";
+}
+
 std::string verdict_of(const Comparison& comparison) {
+  if (!comparison.any_fits()) return no_way(comparison) + ".";
   if (!comparison.best) {
-    std::string text = "No way that computes what one device would runs and fits";
-    for (const Row& row : comparison.rows)
-      if (!row.whole().possible())
-        text += fmt::format("; {}: {}", row.strategy.name, row.whole().refusal);
-      else if (!row.fits())
-        text += fmt::format("; {} needs {} of {}", row.strategy.name, human_bytes(row.whole().memory.needed),
-                            human_bytes(row.whole().memory.capacity));
-    return text + ".";
+    const Row& fast = comparison.rows[*comparison.fastest];
+    return fmt::format(
+        "No strategy that computes what one device would fits. {} reaches {} samples/s on {}, but its "
+        "workers do not step together: it may need more steps, which are not counted.",
+        fast.strategy.name, rate_text(fast.rate()), counted(fast.whole().devices, "device"));
   }
   const Row& best = comparison.rows[*comparison.best];
   const Way& way = best.whole();
-  std::string text = fmt::format("Best way: {}, {} samples/s on {} devices", best.strategy.name,
-                                 rate_text(best.rate()), way.devices);
+  std::string text = fmt::format("Best way: {}, {} samples/s on {}", best.strategy.name,
+                                 rate_text(best.rate()), counted(way.devices, "device"));
   if (best.ordeal)
     text += fmt::format(", {:.0f}% of the {} without trouble", 100 * best.rate() / way.samples_per_s,
                         rate_text(way.samples_per_s));
@@ -188,9 +204,11 @@ std::string verdict_of(const Comparison& comparison) {
     if (&row != &best && row.fits() && row.strategy.exact() && (next == nullptr || row.rate() > next->rate()))
       next = &row;
   if (next != nullptr) {
-    const std::string why = best.ordeal ? std::string() : part_that_grew(way, next->whole());
-    text += fmt::format(" The next best, {}, has {:.1f}% fewer samples/s{}{}.", next->strategy.name,
-                        100 * (1 - next->rate() / best.rate()), why.empty() ? "" : ": ", why);
+    const std::string fewer = fewer_samples(next->rate(), best.rate());
+    const std::string why =
+        best.ordeal || fewer.starts_with("as many") ? std::string() : part_that_grew(way, next->whole());
+    text += fmt::format(" The next best, {}, has {}{}{}.", next->strategy.name, fewer,
+                        why.empty() ? "" : ": ", why);
   }
   const Row* smallest = nullptr;
   for (const Row& row : comparison.rows)
@@ -228,6 +246,53 @@ void judge(Comparison* comparison) {
 
 }  // namespace
 
+void check_one_kind(const Cluster& cluster, std::string_view named) {
+  if (cluster.groups.size() <= 1) return;
+  throw UserError(
+      fmt::format("{}: the cluster has {} kinds of node, of which none is the one device alone that "
+                  "ways are measured against",
+                  named, cluster.groups.size()),
+      "expected a cluster of one kind");
+}
+
+void check_answered(const Comparison& comparison) {
+  if (!comparison.any_fits())
+    throw NoAnswer(comparison.verdict.substr(0, comparison.verdict.size() - 1));  // no full stop
+}
+
+namespace {
+
+void check(const Question& question) {
+  const Base& base = question.base;
+  const Cluster& cluster = base.job->cluster;
+  check_one_kind(cluster, cluster.name);
+  const std::int64_t batch = base.job->training.global_batch;
+  if (batch % cluster.devices() != 0)
+    throw UserError(fmt::format("`global_batch` {} over {} devices", batch, cluster.devices()),
+                    "as many samples for each");
+  const std::int64_t each = base.samples_each();
+  if (base.micro_batch && each % *base.micro_batch != 0)
+    throw UserError(fmt::format("`micro_batch` {}: each of {} has {} of a step", *base.micro_batch,
+                                counted(cluster.devices(), "device"), counted(each, "sample")),
+                    fmt::format("expected a divisor of {}", each));
+  for (const Trouble& trouble : question.troubles)
+    if (trouble.is_event() && question.options.horizon_s > 0 && trouble.when_s >= question.options.horizon_s)
+      throw UserError(fmt::format("`trouble` {} comes after the end, which `horizon` puts at {} s",
+                                  trouble.text, question.options.horizon_s),
+                      "expected an earlier second, or a longer `horizon`");
+}
+
+// Bad input where it is none of the strategies': nothing is compared.
+void check_any_runs(const std::vector<Row>& rows) {
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.whole().possible(); })) return;
+  const Row& first = rows.front();
+  throw UserError(fmt::format("{}{} does not run on all devices: {}",
+                              rows.size() > 1 ? fmt::format("none of {} strategies runs: ", rows.size()) : "",
+                              first.strategy.name, first.whole().refusal));
+}
+
+}  // namespace
+
 std::vector<int> sizes_of(const Cluster& cluster) {
   std::vector<int> sizes;
   const int all = cluster.devices();
@@ -256,10 +321,7 @@ std::optional<planner::Interval> interval_of(const Way& way) {
 Comparison compare(const Question& question) {
   const Base& base = question.base;
   const Cluster& cluster = base.job->cluster;
-  if (base.job->training.global_batch % cluster.devices() != 0)
-    throw UserError(
-        fmt::format("`global_batch` {} over {} devices", base.job->training.global_batch, cluster.devices()),
-        "as many samples for each");
+  check(question);
   Comparison comparison;
   comparison.sizes = sizes_of(cluster);
   for (const Strategy& strategy : question.strategies)
@@ -285,10 +347,12 @@ Comparison compare(const Question& question) {
       for (const Trouble& trouble : troubles) ask({trouble});
   }
   simulations.run();
+  for (std::size_t i = 0; i < comparison.rows.size(); ++i)
+    for (const std::size_t index : healthy[i]) comparison.rows[i].ways.push_back(simulations.at(index));
+  check_any_runs(comparison.rows);
   for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
     Row& row = comparison.rows[i];
-    for (const std::size_t index : healthy[i]) row.ways.push_back(simulations.at(index));
-    row.interval = interval_of(row.whole());
+    if (row.fits()) row.interval = interval_of(row.whole());
     if (troubles.empty() || !row.whole().possible()) continue;
     row.troubled = simulations.at(under[i].front().all);
     if (!row.troubled->possible()) continue;

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compare/balance.h"
@@ -46,11 +47,18 @@ struct Comparison {
   // another. Those that fit; none where none does.
   std::optional<std::size_t> best, fastest;
   std::string verdict;  // the best way, and why, in numbers
+  bool any_fits() const { return best || fastest; }
 };
+// Throws NoAnswer, in the words of the verdict, where no strategy fits.
+void check_answered(const Comparison& comparison);
 
+// Throws UserError where the cluster has nodes of several kinds: one device alone, which every way is
+// measured against, is none of them. `named`: the cluster's file or name, for the message.
+void check_one_kind(const Cluster& cluster, std::string_view named);
 // 1, 2, 4, … devices: those that are devices of a node or whole nodes, and all of them.
 std::vector<int> sizes_of(const Cluster& cluster);
-// Throws UserError where the batch does not divide over the devices.
+// Throws UserError where the batch does not divide over the devices, an event comes after the end, or no
+// strategy can be at all on these devices.
 Comparison compare(const Question& question);
 
 }  // namespace orrery::comparison

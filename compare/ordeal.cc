@@ -275,10 +275,11 @@ class Course {
     } else if (strategy_.worker.reaction == Reaction::shrink) {
       meet_again(when_s);
     }
-    say(when_s, fmt::format("{}: {} workers, {} {:.0f} samples lost", what, ids_.size(),
-                            now_ > when_s ? fmt::format("after {} of standing,", human_seconds(now_ - when_s))
-                                          : "at once,",
-                            result_.lost_samples - was));
+    say(when_s,
+        fmt::format(
+            "{}: {}, {} {:.0f} samples lost", what, counted(static_cast<std::int64_t>(ids_.size()), "worker"),
+            now_ > when_s ? fmt::format("after {} of standing,", human_seconds(now_ - when_s)) : "at once,",
+            result_.lost_samples - was));
   }
 
   const Strategy& strategy_;

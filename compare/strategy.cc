@@ -317,8 +317,9 @@ void apply(Strategy& strategy, const std::string& setting) {
     m.bucket_bytes = *bytes;
     m.bucket_parameters = m.bucket_per_replica = 0;
   } else if (key == "cycle") {
-    const auto seconds = parse_seconds(value);
-    if (!seconds) refuse(strategy, setting, "seconds, as 0.001, 1ms or 5ms");
+    // Horovod's own HOROVOD_CYCLE_TIME is a bare number of milliseconds, and ours would be seconds.
+    const auto seconds = parse_number(value).value_or(0) == 0 ? parse_seconds(value) : std::nullopt;
+    if (!seconds) refuse(strategy, setting, "a time with its unit, as 5ms; HOROVOD_CYCLE_TIME counts ms");
     m.cycle_s = *seconds;
   } else if (key == "algorithm") {
     m.in_groups = value == "hierarchical";

@@ -81,7 +81,7 @@ class Megatron {
     else if (flag == "--context-parallel-size")
       p.cp = count(flag);
     else if (flag == "--num-experts")
-      count(flag), has_experts_ = true;
+      result_.experts = count(flag);
     else if (flag == "--expert-model-parallel-size")
       p.ep = count(flag);
     else if (flag == "--expert-tensor-parallel-size")
@@ -278,7 +278,7 @@ class Megatron {
     read_types();
     if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
     // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).
-    if ((has_experts_ || p.ep.value_or(1) > 1) && !p.etp) p.etp = p.tp;
+    if ((result_.experts || p.ep.value_or(1) > 1) && !p.etp) p.etp = p.tp;
     if (still_ && result_.optimizer == Optimizer::momentum) result_.optimizer = Optimizer::sgd;
     read_instances();
     const int pp = *p.pp;
@@ -444,7 +444,7 @@ class Megatron {
   std::size_t at_ = 0;
   std::optional<std::string> inline_;  // the value of --flag=value
   bool distributed_ = false, fsdp_ = false, torch_fsdp_ = false, keeps_gathered_ = false;
-  bool has_experts_ = false, still_ = false, in_fp32_ = false, narrow_moments_ = false;
+  bool still_ = false, in_fp32_ = false, narrow_moments_ = false;
   int embedding_counts_ = 0, loss_counts_ = 0;
   std::array<double, 2> moments_ = {4, 4};  // bytes of each
   std::optional<double> offloaded_;

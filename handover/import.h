@@ -35,6 +35,7 @@ struct Imported {
   std::optional<double> offloaded_share;  // of the optimizer's states, where not all wait there
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
+  std::optional<int> experts;        // of a layer: the model says how many there are
   std::optional<FineTuning> tuning;  // adapters, where they are asked for
   // Flags or keys that say nothing about the plan, in their order, each with the reason: "--lr: changes no
   // …".

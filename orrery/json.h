@@ -12,8 +12,13 @@ namespace orrery {
 
 constexpr std::size_t kLinksReported = 10;  // of a simulation
 
-// What a plan's figures rest on: "calibrated" where all devices' profiles are, else "datasheet".
+// What figures of devices are: "calibrated" where they were measured or fitted to measurements, else
+// "datasheet"; of a cluster "calibrated" where all devices' are.
+std::string_view profile_of(const DeviceProfile& device);
 std::string_view profile_of(const Cluster& cluster);
+constexpr std::string_view kProfileMeaning =
+    "of the devices: calibrated (measured, or fitted to measurements) or datasheet (a datasheet's, or "
+    "assumed)";
 
 // Parts of answers: what is trained, on what and how (`workload`, `cluster`, `devices`, `training`, …); one
 // plan, with `load` where it was simulated; the kinds of systems beside the search's best plan.

@@ -120,8 +120,7 @@ const Record<OfCluster>& group_record() {
           .value("nodes", "of the group", [](const G& g) { return g.group.count; })
           .value("devices", "of a node", [](const G& g) { return g.group.node.devices; })
           .value("device", "its name", [](const G& g) { return g.device.name; })
-          .value("profile", "calibrated or datasheet",
-                 [](const G& g) { return g.device.calibrated ? "calibrated" : "datasheet"; })
+          .value("profile", kProfileMeaning, [](const G& g) { return profile_of(g.device); })
           .value("profile_source", "where its figures are from", [](const G& g) { return g.device.source; })
           .value("memory_bytes", "of a device", [](const G& g) { return g.device.memory_bytes; })
           .value("network_ports", "of a node", [](const G& g) { return g.group.node.nic.count; })

@@ -162,7 +162,7 @@ const Record<Goodput>& goodput_record() {
           .value("spares", "nodes beside the plan's", [](const G& g) { return g.question.run.spares; })
           .value("repair_s", "of a node, in the mean; 0: it is back at once",
                  [](const G& g) { return g.question.run.repair_s; })
-          .value("cheapest_spares", "with which the run takes the fewest node-seconds",
+          .value("cheapest_spares", "with which a run without end takes the fewest node-seconds",
                  [](const G& g) { return cheapest_spares(g.question.run); })
           .list(
               "plans", "the plan, and those that an elastic run goes on with", running_record(),

@@ -365,11 +365,14 @@ const Record<Throughput>& throughput_record() {
 
 }  // namespace
 
+std::string_view profile_of(const DeviceProfile& device) {
+  return foundation_of(device) == Foundation::fitted ? "calibrated" : "datasheet";
+}
+
 std::string_view profile_of(const Cluster& cluster) {
-  const bool calibrated =
-      std::all_of(cluster.groups.begin(), cluster.groups.end(),
-                  [&](const NodeGroup& group) { return cluster.profiles[group.node.profile].calibrated; });
-  return calibrated ? "calibrated" : "datasheet";
+  for (const NodeGroup& group : cluster.groups)
+    if (const auto own = profile_of(cluster.profiles[group.node.profile]); own != "calibrated") return own;
+  return "calibrated";
 }
 
 const Record<RestsOn>& rests_on_record() {
@@ -461,8 +464,7 @@ const Record<Evaluation>& evaluation_record() {
                  [](const E& e) { return e.odds ? &e.odds->probability_fastest : nullptr; })
           .value("regret_s", "expected: how much slower it is than the fastest",
                  [](const E& e) { return e.odds ? &e.odds->regret_s : nullptr; })
-          .value("profile", "of the devices: calibrated or datasheet",
-                 [](const E& e) { return profile_of(e.plan.job->cluster); })
+          .value("profile", kProfileMeaning, [](const E& e) { return profile_of(e.plan.job->cluster); })
           .value("estimate_s", "the closed form's step time", [](const E& e) { return e.estimate_s; })
           .object("load", "of stages and replicas, where it was simulated", load_record(),
                   [](const E& e) { return e.simulation ? std::optional(load_of(e)) : std::nullopt; });

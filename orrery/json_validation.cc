@@ -165,7 +165,7 @@ const Record<ValidationAnswer>& measured_record() {
               validation_record(), [](const A& a) -> const auto& { return a.validation; })
           .value("ranks", "of the plan", [](const A& a) { return a.predicted.plan.choices.world(); })
           .value("steps", "that were run", [](const A& a) { return a.steps; })
-          .value("profile", "of the devices: calibrated or datasheet",
+          .value("profile", kProfileMeaning,
                  [](const A& a) { return profile_of(a.predicted.plan.job->cluster); })
           .object(
               "measured", "step times", measured_times_record(),

@@ -76,6 +76,23 @@ Simulated simulate(const SimulateRequest& request) {
   return result;
 }
 
+namespace {
+
+// What is of a training through trouble says nothing without any.
+void check_acts(const CompareRequest& request) {
+  if (!request.troubles.empty()) return;
+  const comparison::OrdealOptions none;
+  for (const auto& [key, value] : {std::pair{"horizon", &comparison::OrdealOptions::horizon_s},
+                                   {"checkpoint_every", &comparison::OrdealOptions::checkpoint_every_s},
+                                   {"restart_s", &comparison::OrdealOptions::restart_s},
+                                   {"replace_s", &comparison::OrdealOptions::replace_s}})
+    if (request.options.*value != none.*value)
+      throw UserError(fmt::format("`{}` without `trouble`", key),
+                      "expected both: it is of a training through trouble");
+}
+
+}  // namespace
+
 comparison::Comparison compare(const CompareRequest& request) {
   comparison::Question question;
   question.base.job = request.question.job;
@@ -90,6 +107,7 @@ comparison::Comparison compare(const CompareRequest& request) {
       question.troubles.push_back(comparison::parse_trouble(trouble, request.question.job->cluster));
   question.options = request.options;
   question.stages = request.stages;
+  check_acts(request);
   return comparison::compare(question);
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <variant>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -29,7 +30,9 @@ struct WhatifLimits {
   std::optional<double> tokens, samples, deadline_days, budget_usd;
 };
 
-using Varied = std::vector<std::pair<std::string, std::vector<std::string>>>;
+// Values one by one, or as the command line's text.
+using Values = std::variant<std::vector<std::string>, std::string>;
+using Varied = std::vector<std::pair<std::string, Values>>;
 
 // The JSON; why no point answers what was asked, empty where one does; the points as CSV.
 py::tuple whatif_of(const std::string& workload, const std::string& cluster, const Texts& options,
@@ -42,7 +45,12 @@ py::tuple whatif_of(const std::string& workload, const std::string& cluster, con
                       "expected `tokens` or `samples` beside them");
     std::vector<planner::whatif::Varied> varied;
     varied.reserve(vary.size());
-    for (const auto& [key, values] : vary) varied.push_back({option_key(key), values});
+    for (const auto& [key, values] : vary) {
+      const auto* text = std::get_if<std::string>(&values);
+      varied.push_back(text != nullptr ? parse_varied(key + "=" + *text)
+                                       : planner::whatif::Varied{Option{.key = option_key(key)}.name(),
+                                                                 std::get<std::vector<std::string>>(values)});
+    }
     check_varied(varied);
     Points all = points_of(request_of(workload, cluster, options), varied);
     const planner::whatif::Goal goal = goal_of(asked.tokens, asked.samples, all.points);

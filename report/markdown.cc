@@ -91,8 +91,9 @@ std::string breakdown_table(const Json& plan) {
 }
 
 std::string plan_text(const Json& plan) {
-  std::string text = fmt::format("## {} on {} devices of {}\n\n", words(plan, "workload"),
-                                 number(plan, "devices"), words(plan, "cluster"));
+  std::string text = fmt::format("## {} on {} of {}\n\n", words(plan, "workload"),
+                                 counted(static_cast<std::int64_t>(number(plan, "devices")), "device"),
+                                 words(plan, "cluster"));
   text += answer(plan);
   if (const std::string why = words(plan, "why"); !why.empty()) text += why + "\n\n";
   text += "### Where the time goes\n\n" + breakdown_table(plan);

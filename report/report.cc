@@ -180,8 +180,9 @@ bool is_json(const std::string& file) {
 std::string title_of(const Json& report) {
   if (!report["plans"].empty()) {
     const Json& plan = report["plans"].front();
-    return fmt::format("{} on {} devices of {}", plan.at("workload").get<std::string>(),
-                       plan.at("devices").get<int>(), plan.at("cluster").get<std::string>());
+    return fmt::format("{} on {} of {}", plan.at("workload").get<std::string>(),
+                       counted(plan.at("devices").get<int>(), "device"),
+                       plan.at("cluster").get<std::string>());
   }
   if (!report["whatifs"].empty()) return "What if";
   return "Predicted and measured";

@@ -133,6 +133,10 @@ bool has_layer_norms(const Workload& workload) {
                      [](const Operator& op) { return op.kind == OperatorKind::norm; });
 }
 
+int experts_of(const Workload& workload) {
+  return workload.transformer && workload.transformer->moe ? workload.transformer->moe->experts : 0;
+}
+
 // Recommenders: their tables are shared between devices, which plain data parallelism does not do.
 bool has_tables(const Workload& workload) {
   return std::any_of(workload.operators.begin(), workload.operators.end(),
@@ -205,6 +209,9 @@ Question question_of(const Request& request) {
     planner::set_offload(*imports.offload, job.get(), imports.offloaded_share.value_or(1));
   planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
+  const int experts = experts_of(job->workload);
+  if (imports.experts && *imports.experts != experts)
+    ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
   return {std::move(job), pins, request.search, !request.global_batch && !imports.global_batch,
           std::move(ignored)};
 }

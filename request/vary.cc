@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/parse.h"
 #include "base/suggest.h"
 #include "planner/evaluation/hardware.h"
 
@@ -35,9 +36,14 @@ bool is_name(const planner::HardwareKey& key, const std::string& text) {
 
 double hardware_number(const planner::HardwareKey& key, const std::string& text) {
   const auto number = read_number(text, {.least = key.least, .most = key.most});
-  if (!number)
-    throw UserError(fmt::format("`vary` {}={} is out of range", key.key, text),
+  if (!number) {
+    const std::optional<double> read = parse_scaled(text);
+    throw UserError(fmt::format("`vary` {}={} is {}", key.key, text,
+                                !read                             ? "no number"
+                                : *read == 0 && !key.zero.empty() ? fmt::format("out of range: {}", key.zero)
+                                                                  : "out of range"),
                     fmt::format("{}, a number from {} to {}", key.help, key.least, key.most));
+  }
   return *number;
 }
 

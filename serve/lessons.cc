@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/parse.h"
 #include "orrery/orrery.h"
 #include "planner/runs/goodput_simulation.h"
@@ -204,7 +205,7 @@ Json zero(const Numbers& numbers, const std::string&) {
     // Whether it fits or not.
     const std::vector<Choices> plans = planner::enumerate(question.job, question.pins);
     if (plans.empty())
-      throw NoAnswer(fmt::format("there is no plan with ZeRO-{} on {} devices", stage, devices));
+      throw NoAnswer(fmt::format("there is no plan with ZeRO-{} on {}", stage, counted(devices, "device")));
     const planner::Memory memory = planner::predict_memory({question.job, plans.front()});
     told["parameters"] = question.job->workload.parameters();
     told["capacity_bytes"] = memory.capacity;

@@ -89,7 +89,13 @@ void check_sizes(const Request& request, const Job& job) {
 }
 
 std::optional<RunQuestion> run_of(const std::map<std::string, std::string>& values) {
-  if (!values.contains("mtbf_device_hours")) return std::nullopt;
+  if (!values.contains("mtbf_device_hours")) {
+    for (const std::string_view key : kRunKeys)
+      if (values.contains(std::string(key)))
+        throw UserError(fmt::format("`{}` without `mtbf_device_hours`", key),
+                        "expected both: it is of a run whose devices fail");
+    return std::nullopt;
+  }
   RunQuestion run;
   run.mtbf_device_hours = number_of("mtbf_device_hours", values.at("mtbf_device_hours"), 1, 1e9);
   run.amount = values.contains("amount") ? number_of("amount", values.at("amount"), 1, 1e18) : 1e9;

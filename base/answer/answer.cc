@@ -9,6 +9,12 @@ std::string name_of_schema(std::string_view verb) {
   return fmt::format("orrery/{}/{}", verb, kSchemaVersion);
 }
 
+// Absolute, as an identifier must be that references inside the schema are resolved against: validators of
+// the 4.10 generation of python3-jsonschema take a relative one for an address to fetch.
+std::string identifier_of(std::string_view verb) {
+  return fmt::format("urn:orrery:{}:{}", verb, kSchemaVersion);
+}
+
 Json head_properties(std::string_view verb) {
   return {{"schema", {{"const", name_of_schema(verb)}, {"description", "this schema, with its version"}}},
           {"verb", {{"const", verb}, {"description", "what was asked of orrery"}}},
@@ -48,7 +54,7 @@ Json answer_schema(std::string_view verb, std::string_view what, const std::vect
   any.push_back(
       {{"type", "object"}, {"properties", known}, {"required", no}, {"additionalProperties", false}});
   return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-          {"$id", name_of_schema(verb)},
+          {"$id", identifier_of(verb)},
           {"title", fmt::format("JSON of orrery {}: {}", verb, what)},
           {"anyOf", std::move(any)},
           {"$defs", std::move(definitions)}};

@@ -31,12 +31,14 @@ struct Options {
 int run(const Options& options) {
   CompareRequest request = options.compare;
   request.question = question_of(options.request);
+  comparison::check_one_kind(request.question.job->cluster, options.request.cluster);
   say_notes(request.question.job->workload);
   check_writable(options.output.file());
   begin_progress("comparing");
   const comparison::Comparison result = compare(request);
   options.output.write(to_json(request, result));
   options.output.print(in_flags(text_of(request, result)));
+  comparison::check_answered(result);
   return 0;
 }
 

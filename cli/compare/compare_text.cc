@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "base/format.h"
 #include "base/parse.h"
@@ -26,8 +27,8 @@ std::string percent(double share) {
 
 std::string headline(const CompareRequest& request) {
   const Job& job = *request.question.job;
-  return fmt::format("{} on {}: {} samples per device and step, {}, {}, runtime {}\n", job.workload.name,
-                     job.cluster.name, job.training.global_batch / job.cluster.devices(),
+  return fmt::format("{} on {}: {} per device and step, {}, {}, runtime {}\n", job.workload.name,
+                     job.cluster.name, counted(job.training.global_batch / job.cluster.devices(), "sample"),
                      name_of(job.training.precision), name_of(job.training.optimizer), job.runtime.name);
 }
 
@@ -147,10 +148,19 @@ std::string tunings(const Comparison& comparison) {
 }
 
 std::string refusals(const Comparison& comparison) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // why, of which strategies
+  for (const Row& row : comparison.rows) {
+    const std::string& why = row.whole().refusal;
+    if (row.whole().possible()) continue;
+    auto reason =
+        std::find_if(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == why; });
+    if (reason == reasons.end()) reason = reasons.insert(reason, {why, {}});
+    reason->second.push_back(row.strategy.name);
+  }
   std::string text;
-  for (const Row& row : comparison.rows)
-    if (!row.whole().possible())
-      text += fmt::format("{} does not run on all devices: {}\n", row.strategy.name, row.whole().refusal);
+  for (const auto& [why, names] : reasons)
+    text += fmt::format("{} {} not run on all devices: {}\n", fmt::join(names, ", "),
+                        names.size() == 1 ? "does" : "do", why);
   return text;
 }
 
@@ -246,11 +256,10 @@ std::string cut_table(const Comparison& comparison) {
                rows);
 }
 
-// Of the best way, else of the first that runs.
+// Of the best way, else of the fastest that fits.
 std::string sureness(const Comparison& comparison) {
-  const Row* of = comparison.best ? &comparison.rows[*comparison.best] : nullptr;
-  for (const Row& row : comparison.rows)
-    if (of == nullptr && row.interval) of = &row;
+  const std::optional<std::size_t> shown = comparison.best ? comparison.best : comparison.fastest;
+  const Row* of = shown ? &comparison.rows[*shown] : nullptr;
   if (of == nullptr || !of->interval) return {};
   return fmt::format("90% interval of {} on all devices: {} to {} a step. {}\n", of->strategy.name,
                      human_seconds(of->interval->step_time_s.low),

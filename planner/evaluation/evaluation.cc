@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -104,8 +105,7 @@ std::string describe(const Plan& plan) {
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
   if (c.schedule == Schedule::interleaved) text += fmt::format(" {}", c.interleave);
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
-    text += fmt::format(", full recomputation of {} layer{} a stage", c.recompute_layers,
-                        c.recompute_layers == 1 ? "" : "s");
+    text += fmt::format(", full recomputation of {} a stage", counted(c.recompute_layers, "layer"));
   else if (c.recompute != Recompute::none)
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.recompute_modules != 0) text += fmt::format(" of {}", fmt::join(names_of(c.recompute_modules), ", "));
@@ -114,7 +114,7 @@ std::string describe(const Plan& plan) {
   if (c.zero == 0 && c.hybrid())
     text += fmt::format(", gradients summed in groups of {} first", c.shard_group);
   if (const auto split = split_operators(plan.job->workload); c.tp > 1 && !split.empty())
-    text += fmt::format(", {} operator{} split", split.size(), split.size() == 1 ? "" : "s");
+    text += fmt::format(", {} split", counted(static_cast<std::int64_t>(split.size()), "operator"));
   else if (c.sequence_parallel)
     text += ", sequence parallel";
   if (c.overlap_experts) text += ", experts' traffic overlapped";
@@ -122,11 +122,9 @@ std::string describe(const Plan& plan) {
     text += fmt::format(", {} gradients", name_of(c.grad_compression));
   const bool servers = c.sync == Sync::parameter_server || c.sync == Sync::async_parameter_server;
   if (servers)
-    text +=
-        fmt::format(", {} {}parameter server{}", c.servers,
-                    c.sync == Sync::async_parameter_server ? "asynchronous " : "", c.servers == 1 ? "" : "s");
-  if (c.staleness > 0)
-    text += fmt::format(", at most {} step{} ahead", c.staleness, c.staleness == 1 ? "" : "s");
+    text += ", " + counted(c.servers, c.sync == Sync::async_parameter_server ? "asynchronous parameter server"
+                                                                             : "parameter server");
+  if (c.staleness > 0) text += fmt::format(", at most {} ahead", counted(c.staleness, "step"));
   if (!servers && c.sync != Sync::all_reduce) text += fmt::format(", {}", name_of(c.sync));
   if (!c.replica_batches.empty()) {
     const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());

@@ -33,6 +33,7 @@ struct HardwareKey {
   Cluster (*changed)(Cluster cluster, double number);
   // What is no number: a name. Null: only numbers. Throws UserError on an unknown one.
   Cluster (*named)(Cluster cluster, std::string_view name) = nullptr;
+  std::string_view zero = {};  // what 0 means where a cluster file says it; empty: nothing of its own
 };
 const std::vector<HardwareKey>& hardware_keys();
 

@@ -12,6 +12,8 @@
 #include "base/format.h"
 #include "planner/closed_form/load_balancing.h"
 #include "planner/evaluation/evaluation.h"
+#include "planner/search/search.h"
+#include "planner/uncertainty/outlook.h"
 #include "program/schedule.h"
 #include "sim/simulator.h"
 
@@ -70,6 +72,17 @@ std::vector<Choices> choices_with_replicas(const Plan& plan, int replicas) {
 
 }  // namespace
 
+namespace {
+
+// As likely to fit as a searched plan, or as the plan that runs where that was chosen to be less so.
+double probability_to_fit(const Plan& plan) {
+  const Memory memory = predict_memory(plan);
+  return std::min(SearchOptions{}.fit_probability,
+                  fit_probability(memory.needed, memory.capacity, spread_of(*plan.job)));
+}
+
+}  // namespace
+
 std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::string& refusal) {
   const int nodes = nodes_of_replicas(plan, replicas);
   if (nodes == 0) {
@@ -78,6 +91,8 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
   }
   auto job = std::make_shared<Job>(*plan.job);
   job->cluster = with_nodes(std::move(job->cluster), nodes);
+  const double wanted = probability_to_fit(plan);
+  const Spread spread = spread_of(*job);
   std::vector<std::pair<double, Plan>> found;
   for (const Choices& choices : choices_with_replicas(plan, replicas)) {
     const Plan form{job, choices};
@@ -88,11 +103,15 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
       continue;
     }
     const Memory memory = predict_memory(form);
-    if (memory.fits()) {
+    const double fits = fit_probability(memory.needed, memory.capacity, spread);
+    if (memory.fits() && fits >= wanted * (1 - 1e-9)) {
       found.emplace_back(estimate_step_seconds(form), form);
+    } else if (memory.fits()) {
+      refusal = fmt::format("{} would fit in memory with {:.0f}% probability, not {:.0f}%",
+                            counted(replicas, "replica"), 100 * fits, 100 * wanted);
     } else {
-      refusal = fmt::format("{} replicas need {} of a device's {}", replicas, human_bytes(memory.total),
-                            human_bytes(memory.capacity));
+      refusal = fmt::format("{} would need {} of a device's {}", counted(replicas, "replica"),
+                            human_bytes(memory.total), human_bytes(memory.capacity));
     }
   }
   std::stable_sort(found.begin(), found.end(),

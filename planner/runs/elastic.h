@@ -11,7 +11,8 @@ namespace orrery::planner {
 // The plan with so many replicas on as many whole nodes as they need: batches as even as micro-batches (and
 // an interleaved schedule's groups of them) allow. Micro-batches may be smaller, by divisors, and an
 // interleaved schedule may give way to 1F1B, which takes any number of them; of what is sound and fits in
-// memory the two that the closed form finds fastest. Empty where nothing is; then `refusal` says why.
+// memory with the probability that a search asks for (or with the plan's own, where that is less) the two
+// that the closed form finds fastest. Empty where nothing is; then `refusal` says why.
 std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::string& refusal);
 
 // How many nodes are in repair at once, but for one moment in a million: a Poisson number, since they fail

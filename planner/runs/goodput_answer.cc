@@ -162,8 +162,7 @@ GoodputAnswer answer(const GoodputQuestion& question) {
     for (const int spares : other_spares(question.run.spares, cheapest_spares(question.run))) {
       other = question;
       other.run.spares = spares;
-      add(result.alternatives, fmt::format("spares_{}", spares),
-          fmt::format("{} spare node{}", spares, spares == 1 ? "" : "s"), other);
+      add(result.alternatives, fmt::format("spares_{}", spares), counted(spares, "spare node"), other);
     }
   }
   if (question.run.plans.size() > 1) {

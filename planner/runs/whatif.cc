@@ -211,18 +211,29 @@ std::optional<std::size_t> nearest(const std::vector<std::optional<Total>>& tota
   return least(totals, {}, [&](const Total& total) { return worst_excess(total, limits); });
 }
 
+namespace {
+
+// "3.00 days (10.0%) too long"; "60.0 days too long, 3.00 times the deadline" from twice the limit on.
+std::string beyond(double by, double factor, std::string_view unit, std::string_view too,
+                   std::string_view limit) {
+  if (factor < 2) return fmt::format("{} {} ({:.1f}%) too {}", readable(by), unit, 100 * (factor - 1), too);
+  return fmt::format("{} {} too {}, {} times the {}", readable(by), unit, too, readable(factor), limit);
+}
+
+}  // namespace
+
 std::string miss_of(const Total& total, const Limits& limits) {
   std::string text;
   if (limits.deadline_s && total.time_s > *limits.deadline_s)
-    text = fmt::format("takes {} days, {} days ({:.1f}%) too long", readable(total.time_s / kSecondsPerDay),
-                       readable((total.time_s - *limits.deadline_s) / kSecondsPerDay),
-                       100 * excess(total.time_s, *limits.deadline_s));
+    text = fmt::format("takes {} days, {}", readable(total.time_s / kSecondsPerDay),
+                       beyond((total.time_s - *limits.deadline_s) / kSecondsPerDay,
+                              total.time_s / *limits.deadline_s, "days", "long", "deadline"));
   if (!limits.budget_usd || meets(total, {{}, limits.budget_usd})) return text;
   if (!text.empty()) text += " and ";
   if (!total.cost_usd) return text + "has no price";
-  return text + fmt::format("costs {} USD, {} USD ({:.1f}%) too much", readable(*total.cost_usd),
-                            readable(*total.cost_usd - *limits.budget_usd),
-                            100 * excess(*total.cost_usd, *limits.budget_usd));
+  return text + fmt::format("costs {} USD, {}", readable(*total.cost_usd),
+                            beyond(*total.cost_usd - *limits.budget_usd, *total.cost_usd / *limits.budget_usd,
+                                   "USD", "much", "budget"));
 }
 
 Result plan_points(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal,

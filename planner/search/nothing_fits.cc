@@ -140,8 +140,8 @@ std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
         enough = std::move(fewer);
         break;
       }
-      return fmt::format("It fits with {} nodes ({} devices): {}", enough->cluster.nodes(),
-                         enough->cluster.devices(), fastest(enough, free));
+      return fmt::format("It fits with {} ({}): {}", counted(enough->cluster.nodes(), "node"),
+                         counted(enough->cluster.devices(), "device"), fastest(enough, free));
     }
   } catch (const UserError&) {
     // Several node types: there is no one way to grow.

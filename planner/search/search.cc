@@ -400,8 +400,8 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
       text += fmt::format("none on {}", subset.cluster.name);
       continue;
     }
-    text += fmt::format("{} on {} ({} devices)", human_seconds(subset.best->step_time_s()),
-                        subset.cluster.name, subset.cluster.devices());
+    text += fmt::format("{} on {} ({})", human_seconds(subset.best->step_time_s()), subset.cluster.name,
+                        counted(subset.cluster.devices(), "device"));
     if (best == nullptr || objective_value(objective, *subset.best) < objective_value(objective, *best->best))
       best = &subset;
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace orrery::planner {
 namespace {
@@ -39,8 +40,7 @@ std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
     } catch (const UserError&) {
       continue;  // a fabric that cannot be made so small
     }
-    alone.name = fmt::format("{} node{} ({}) of {}", sound, sound == 1 ? "" : "s", name_of(cluster, group),
-                             cluster.name);
+    alone.name = fmt::format("{} ({}) of {}", counted(sound, "node"), name_of(cluster, group), cluster.name);
     found.push_back(std::move(alone));
   }
   return found;

@@ -127,20 +127,22 @@ def collective(op: str, cluster: PathLike, bytes: float | Iterable[float], *, no
     return Collective(_native.collective(op, os.fspath(cluster), sizes, nodes, gpus, algorithm, detail))
 
 
-def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Sequence[Any]] | None = None,
+def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Sequence[Any] | str] | None = None,
            tokens: float | None = None, samples: float | None = None, deadline_days: float | None = None,
            budget_usd: float | None = None, jobs: int = 0, progress: Progress | None = None,
            **options: Unpack[PlanOptions]) -> Whatif:
     """A plan for each combination of varied options: time to train, cost, energy, and which stand out.
 
-    vary: {"nodes": [8, 16], "network": [1, 2]}: options of `plan`, cluster, workload, or the hardware's keys.
+    vary: {"nodes": [8, 16], "device_memory": "1,2"}: options of `plan`, cluster, workload, or the hardware's keys;
+    values one by one, or as the command line's text.
     tokens, samples: what is trained (None: figures per 1e9). deadline_days, budget_usd: limits.
     A point without a plan has a `refusal`; where no point answers what was asked, so has the answer.
     """
     limits = _native.WhatifLimits()
     limits.tokens, limits.samples = tokens, samples
     limits.deadline_days, limits.budget_usd = deadline_days, budget_usd
-    varied = [(key, [_text(value) for value in values]) for key, values in (vary or {}).items()]
+    varied = [(key, values if isinstance(values, str) else [_text(value) for value in values])
+              for key, values in (vary or {}).items()]
     return Whatif(*_native.whatif(os.fspath(workload), os.fspath(cluster), _texts(options), varied, limits, jobs,
                                   progress))
 

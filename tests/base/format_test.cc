@@ -29,3 +29,9 @@ TEST_CASE("how long a run takes is said in the largest unit of which there are t
   CHECK(human_duration(0.062) == "62.00 ms");
   CHECK(human_duration(0) == "0 s");
 }
+
+TEST_CASE("one of a thing is counted in the singular") {
+  CHECK(orrery::counted(1, "node") == "1 node");
+  CHECK(orrery::counted(0, "spare node") == "0 spare nodes");
+  CHECK(orrery::counted(3072, "device") == "3,072 devices");
+}

@@ -48,6 +48,19 @@ class BadInput(OrreryCase):
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertRegex(result.stderr, "^orrery: .*No space left on device[^\n]*\n$")
 
+    def test_what_compare_cannot_act_on(self):
+        asked = ["compare", "gpt2", "v100-ib100", "--nodes", "3", "--strategies", "ddp,ps-sync"]
+        for option, value in (("--horizon", "100"), ("--checkpoint-every", "5"), ("--restart-s", "7"), ("--replace-s", "7")):
+            self.refused(*asked, option, value, says=[option, "--trouble"])
+        self.refused(*asked, "--trouble", "dies=worker:1@100", "--horizon", "50", says=["dies=worker:1@100", "--horizon"])
+        self.refused(*asked, "--micro-batch", "2", says=["--micro-batch 2", "each of 3 devices has 1 sample"])
+        two = cluster().replace("groups {", "groups { count: 1 node { name: 'v' device: 'v100-sxm2-16g' devices: 2 "
+                                "intra { kind: NVSWITCH bandwidth_bytes_per_s: 1e11 latency_s: 1e-6 } nic { count: 2 "
+                                "bandwidth_bytes_per_s: 25e9 latency_s: 1e-6 direct: true pcie_bandwidth_bytes_per_s: 25e9 } } }\n"
+                                "groups {", 1)
+        self.file("two.textproto", two)
+        self.refused("compare", "gpt2", "two.textproto", says=["two.textproto: the cluster has 2 kinds of node"])
+
     def test_unknown_verb(self):
         self.refused("foretell")
 

@@ -2,6 +2,7 @@
 """`orrery goodput`: a whole run on devices that fail; its fields, its laws, and what it refuses."""
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -105,6 +106,20 @@ class Goodput(OrreryCase):
         self.assertEqual(elastic, self.goodput(*repairs, "--elastic", "--jobs", "2"))
         self.assertNotEqual(waits["time_to_train_s"], self.goodput(*repairs, "--seed", "2")["time_to_train_s"])
         self.assertIn("alternative", self.done("goodput", self.plan, *ASKED, *repairs, "--elastic"))
+
+    def test_the_sentence_and_the_table_name_the_same_cheapest_spares(self):
+        asked = ["--steps", "3e4", "--mtbf-device-hours", "100", "--detect-s", "60", "--restart-s", "300", "--repair-hours",
+                 "12", "--spares", "1"]
+        answer, text = self.goodput(asked=asked), self.done("goodput", self.plan, *asked, "--wide")
+        self.assertIn(" of training on average (none while it waits for a node), ", text)
+        costs = {1: answer["cost_usd"]}
+        costs |= {one["spares"]: one["cost_usd"] for one in answer["alternatives"] if one["key"].startswith("spares_")}
+        cheapest = min(costs, key=costs.get)
+        said = re.search(r"The cheapest number of spare nodes is (\d+)( for this run, .* and (\d+) in the long run)?\.", text)
+        self.assertEqual(int(said.group(1)), cheapest)
+        self.assertEqual(int(said.group(3) or said.group(1)), answer["cheapest_spares"])
+        spread = answer["time_to_train_s"]
+        self.assertEqual("draw the average out" in text, not spread["p5"] <= spread["mean"] <= spread["p95"])
 
     def test_a_checkpoint_is_as_large_as_the_executors(self):
         config = self.folder / "gpt2.json"

@@ -53,6 +53,20 @@ class Plan(OrreryCase):
         self.assertEqual(self.without_clock(runs[0]), self.without_clock(runs[1]))
         self.assertEqual(self.without_clock(runs[0]), self.without_clock(runs[2]))
 
+    def test_a_no_says_what_was_ignored_too(self):
+        result = self.orrery("plan", "llama3-8b", "dgx-h100", "--nodes", "1", "--global-batch", "8", "--from-megatron",
+                             "--foo 3 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1")
+        self.assertEqual(result.returncode, 3)
+        ignored, why = result.stderr.splitlines()
+        self.assertIn("--foo: not known here", ignored)
+        self.assertIn("fits in memory", why)
+
+    def test_experts_that_the_model_does_not_have_are_ignored_aloud(self):
+        for experts, said in (("16", True), ("8", False)):
+            result = self.orrery("plan", "mixtral-8x7b", "dgx-h100", "--nodes", "2", "--global-batch", "16", "--from-megatron",
+                                 f"--num-experts {experts}")
+            self.assertEqual("number of experts: 16, but the model has 8" in result.stderr, said, result.stderr)
+
     def test_with_everything_pinned_evaluates_that_plan(self):
         result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "32", "--seq-len", "256",
                            "--tp", "2", "--pp", "2", "--dp", "2", "--cp", "1", "--ep", "1", "--micro-batch", "2",

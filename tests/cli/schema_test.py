@@ -3,6 +3,7 @@ import copy
 import json
 import os
 import re
+import subprocess
 import sys
 import unittest
 
@@ -52,7 +53,8 @@ class Schema(OrreryCase):
     def test_every_field_says_what_it_means_and_in_which_unit(self):
         for verb in self.verbs():
             schema = json.loads(self.done("schema", verb))
-            self.assertEqual(f"orrery/{verb}/1", schema["$id"])
+            self.assertEqual(f"urn:orrery:{verb}:1", schema["$id"])
+            self.assertEqual(f"orrery/{verb}/1", schema["anyOf"][0]["properties"]["schema"]["const"])
             self.assertEqual("https://json-schema.org/draft/2020-12/schema", schema["$schema"])
             for name, of in self.fields(schema):
                 with self.subTest(f"{verb} {name}"):
@@ -106,6 +108,20 @@ class Schema(OrreryCase):
         for words in (["run", "plan", "--steps", 2], ["validate", "plan", "--steps", 2], ["validate", "--history"]):
             with self.subTest(" ".join(map(str, words))):
                 self.check(self.json(*words))
+
+    def test_the_validator_of_debian_checks_an_answer_as_the_page_says(self):
+        python = "/usr/bin/python3"  # the system's, beside whatever Python runs this
+        found = os.path.exists(python) and subprocess.run([python, "-c", "import jsonschema"], capture_output=True)
+        if not found or found.returncode:
+            self.skipTest("no python3-jsonschema of the system")
+        (self.folder / "schema.json").write_text(self.done("schema", "plan"))
+        answer = self.json("plan", *small_gpt2())
+        for verb, sound in ((answer["verb"], True), ("paln", False)):
+            (self.folder / "plan.json").write_text(json.dumps({**answer, "verb": verb}))
+            checked = subprocess.run([python, "-m", "jsonschema", "-i", "plan.json", "schema.json"], capture_output=True,
+                                     text=True, cwd=self.folder)
+            self.assertEqual(sound, checked.returncode == 0, checked.stderr[-300:])
+            self.assertNotIn("Traceback", checked.stderr)
 
     def test_a_no_is_in_the_schema_too(self):
         file = self.folder / "no.json"

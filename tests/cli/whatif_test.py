@@ -118,12 +118,26 @@ class WhatIf(OrreryCase):
         self.assertEqual((result["cheapest"], result["fastest"]), (2, 2))
         self.assertIn("over the limit", self.done(*options, "--deadline-days", (days[0] + days[1]) / 2))
 
+    def test_a_point_without_a_price_is_not_over_the_budget(self):
+        text = self.done("whatif", "gpt2", "--vary", "cluster=dgx-a100,mi300x-8", "--global-batch", "32", "--tokens", "1B",
+                         "--budget-usd", "1000", "--wide")
+        self.assertRegex(text, r"\nmi300x-8 .* no price")
+        self.assertNotIn("over the limit", text)
+
+    def test_what_makes_no_difference_is_not_called_fastest(self):
+        text = self.done("whatif", "gpt2", "dgx-a100", "--vary", "network=0.5,1,2", "--global-batch", "32", "--tokens", "1B",
+                         "--wide")
+        self.assertIn("No difference by network: all 3 points take as long and cost as much: ", text)
+        self.assertNotIn("Fastest", text)
+        self.assertRegex(text, r" (minutes|hours), [\d.]+ device hours")  # not 0.00390 days
+
     def test_none_that_meets_what_is_asked(self):
         late = self.orrery("whatif", *small_gpt2(), "--vary", "network=1,2", "--tokens", "1T", "--deadline-days", "0.5",
                            "--budget-usd", "10", "--json", "out.json")
         self.assertEqual(late.returncode, 3)
         line, = late.stderr.splitlines()
-        self.assertRegex(line, r"none of 2 points .* the nearest, network=\d, takes .* too long and costs .* too much")
+        self.assertRegex(line, r"none of 2 points .* the nearest, network=\d, takes .* too long, [\d,.]+ times the deadline and costs .* too much, "
+                               r"[\d,.]+ times the budget")
         result = json.loads((self.folder / "out.json").read_text())
         self.assertIsNone(result["cheapest"])
         self.assertIsNone(result["fastest"])

@@ -382,6 +382,34 @@ TEST_CASE("ten strategies on 64 devices with trouble take less than five seconds
   CHECK(processor_s() - before_s < 10);  // of both processors, whatever else they do
 }
 
+TEST_CASE("where no strategy fits in memory the answer is no, with the nearest") {
+  Question question = asked("v100-ib100", 2, 4, "ddp,fsdp");
+  question.base.job = test::make_job("gpt3-175b", "dgx-a100", 16, 16, 2048, "typical");
+  const Comparison comparison = compare(question);
+  CHECK_FALSE(comparison.any_fits());
+  CHECK_FALSE(comparison.rows[0].interval);  // of a step that cannot be
+  CHECK_THROWS_AS(check_answered(comparison), NoAnswer);
+  CHECK_THROWS_WITH(check_answered(comparison), Catch::Contains("the nearest, fsdp, needs"));
+}
+
+TEST_CASE("what no strategy can do is refused in one sentence") {
+  Question question = asked("dgx-a100", 4, 3, "all");
+  question.base.micro_batch = 2;
+  CHECK_THROWS_WITH(compare(question),
+                    "`micro_batch` 2: each of 4 devices has 3 samples of a step (expected a divisor of 3)");
+  CHECK_THROWS_WITH(compare(asked("dgx-v100-32g", 16, 32, "data-parallel,mirrored")),
+                    Catch::Contains("none of 2 strategies runs: data-parallel"));
+  question = asked("v100-ib100", 2, 4, "ddp", {"dies=worker:1@100"});
+  question.options.horizon_s = 50;
+  CHECK_THROWS_WITH(compare(question), Catch::Contains("comes after the end"));
+}
+
+TEST_CASE("on one device two strategies are as fast, not 0.0% slower") {
+  const Comparison comparison = compare(asked("dgx-a100", 1, 8, "ddp,fsdp"));
+  CHECK_THAT(comparison.verdict, Catch::Contains("on 1 device."));
+  CHECK_THAT(comparison.verdict, Catch::Contains("has as many samples/s."));
+}
+
 TEST_CASE("trouble that makes no sense is refused with the form that does") {
   const Cluster cluster = with_devices(load_cluster("v100-ib100"), 4);
   for (const char* text :

@@ -29,6 +29,9 @@ TEST_CASE("settings are a strategy's own") {
   CHECK(horovod.mechanics.bucket_bytes == 64.0 * (1 << 20));
   CHECK_THROWS_AS(parse_strategies("ddp:cycle=5ms"), UserError);
   CHECK_THROWS_AS(parse_strategies("horovod:cycle=-1"), UserError);
+  // HOROVOD_CYCLE_TIME=5 is 5 ms: what a bare number means is not guessed.
+  CHECK_THROWS_WITH(parse_strategies("horovod:cycle=5"), Catch::Contains("with its unit, as 5ms"));
+  CHECK(parse_strategies("horovod:cycle=0").front().mechanics.cycle_s == 0);
   CHECK_THROWS_AS(parse_strategies("ps-bounded:staleness=x"), UserError);
   CHECK_THROWS_AS(parse_strategies("horovod:predivide=0"), UserError);
   CHECK_THROWS_AS(parse_strategies("ps-async:dispatch=soon"), UserError);

@@ -80,6 +80,10 @@ def test_whatif():
     same(answer, "whatif", "gpt2", "dgx-a100", "--vary", "nodes=1,2", "--tokens", "1e9", "--budget-usd", "1e6",
          "--seq-len", 512)
     assert answer.refusal == "" and list(answer.frame()["nodes"]) == [1, 2]
+    asked = {"tokens": 1e9, "seq_len": 512}
+    by_text = orrery.whatif("gpt2", "dgx-a100", vary={"device_memory": "1,2", "global_batch": [8]}, **asked)
+    same(by_text, "whatif", "gpt2", "dgx-a100", "--vary", "device-memory=1,2", "--vary", "global-batch=8", "--tokens", "1e9",
+         "--seq-len", 512)
     refused = orrery.whatif("gpt2", "dgx-a100", vary={"nodes": [1, 2]}, tokens=1e9, budget_usd=1e-6, seq_len=512)
     code, _, stderr = command_line("whatif", "gpt2", "dgx-a100", "--vary", "nodes=1,2", "--tokens", "1e9",
                                    "--budget-usd", "1e-6", "--seq-len", 512)

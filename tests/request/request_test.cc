@@ -148,6 +148,8 @@ TEST_CASE("a combination takes the place of what the request says") {
   CHECK_THROWS_WITH(points_of(request, {{"tp", {"two"}}}), Catch::Contains("`vary` tp=two: `tp` two"));
   CHECK_THROWS_WITH(points_of(request, {{"nodes", {"1"}}}), Catch::Contains("`nodes` with `gpus`"));
   CHECK_THROWS_WITH(check_varied({{"network", {"0"}}}), Catch::Contains("out of range"));
+  CHECK_THROWS_WITH(check_varied({{"price", {"0"}}}), Catch::Contains("no price is known"));
+  CHECK_THROWS_WITH(check_varied({{"price", {"2EUR"}}}), Catch::Contains("is no number"));
   CHECK_THROWS_WITH(check_varied({{"micro-bach", {"1"}}}), Catch::Contains("micro-batch"));
 }
 

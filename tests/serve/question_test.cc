@@ -79,6 +79,7 @@ TEST_CASE("sizes of live questions are bounded") {
   CHECK_THROWS_WITH(read_question(with("seq_len", "16000000")), Catch::Contains("at most 1048576"));
   CHECK_THROWS_WITH(read_question(with("network", "1e9")), Catch::Contains("from 0.01 to 100"));
   CHECK_THROWS_WITH(read_question(with("mtbf_device_hours", "0")), Catch::Contains("from 1"));
+  CHECK_THROWS_WITH(read_question(with("amount", "1e10")), Catch::Contains("without `mtbf_device_hours`"));
   CHECK_THROWS_WITH(check_keys(with("workload", std::string(65, 'x'))), Catch::Contains("too long"));
   Query twice = kSmall;
   twice.push_back(twice.front());

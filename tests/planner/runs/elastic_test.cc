@@ -151,6 +151,18 @@ TEST_CASE("a plan that cannot spare a replica says why") {
   CHECK(smaller[0].nodes == 2);
 }
 
+TEST_CASE("smaller plans fit in memory as surely as a search wants it") {
+  Choices choices;
+  choices.dp = 24;
+  choices.zero = 2;
+  const Plan plan{make_job("llama3-8b", "dgx-h100", 24, 48, 8192, "typical"), choices};
+  std::string refusal;
+  CHECK(forms_with_replicas(plan, 16, refusal).size() == 1);
+  CHECK(forms_with_replicas(plan, 8, refusal).empty());  // ZeRO's shards have grown
+  CHECK_THAT(refusal,
+             Catch::Contains("would fit in memory with") && Catch::Contains("% probability, not 95%"));
+}
+
 TEST_CASE("as many nodes are lost at once as a Poisson number with the mean number in repair") {
   CHECK(nodes_lost_at_most(0, 1) == 0);
   // Mean 1: P(more than 9) = 1.1e-7, P(more than 8) = 1.1e-6.

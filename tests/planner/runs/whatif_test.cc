@@ -159,7 +159,7 @@ TEST_CASE("the nearest miss is the one with the least share too much, and says i
   CHECK(nearest(totals, limits) == 2u);
   CHECK(miss_of(*totals[2], limits) ==
         "takes 33.0 days, 3.00 days (10.0%) too long and costs 5,500,000 USD, 500,000 USD (10.0%) too much");
-  CHECK(miss_of(*totals[0], limits) == "takes 90.0 days, 60.0 days (200.0%) too long");
+  CHECK(miss_of(*totals[0], limits) == "takes 90.0 days, 60.0 days too long, 3.00 times the deadline");
   CHECK(miss_of(total(day, {}), limits) == "has no price");
   CHECK_FALSE(nearest({std::nullopt}, limits));
 }
