@@ -53,7 +53,7 @@ class BadInput(OrreryCase):
         for option, value in (("--horizon", "100"), ("--checkpoint-every", "5"), ("--restart-s", "7"), ("--replace-s", "7")):
             self.refused(*asked, option, value, says=[option, "--trouble"])
         self.refused(*asked, "--trouble", "dies=worker:1@100", "--horizon", "50", says=["dies=worker:1@100", "--horizon"])
-        self.refused(*asked, "--micro-batch", "2", says=["--micro-batch 2", "each of 3 devices has 1 sample"])
+        self.refused(*asked, "--global-batch", "3", "--micro-batch", "2", says=["--micro-batch 2", "each of 3 devices has 1 sample"])
         two = cluster().replace("groups {", "groups { count: 1 node { name: 'v' device: 'v100-sxm2-16g' devices: 2 "
                                 "intra { kind: NVSWITCH bandwidth_bytes_per_s: 1e11 latency_s: 1e-6 } nic { count: 2 "
                                 "bandwidth_bytes_per_s: 25e9 latency_s: 1e-6 direct: true pcie_bandwidth_bytes_per_s: 25e9 } } }\n"

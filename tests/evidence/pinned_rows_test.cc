@@ -78,7 +78,6 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"global_batch", std::to_string(job.training.global_batch)},
       {"precision", std::string(name_of(job.training.precision))},
       {"optimizer", std::string(name_of(job.training.optimizer))},
-      {"attention", job.training.fused_attention ? "fused" : "unfused"},
       {"tp", std::to_string(c.tp)},
       {"pp", std::to_string(c.pp)},
       {"dp", std::to_string(c.dp)},
@@ -94,6 +93,7 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"overlap_experts", c.overlap_experts ? "on" : "off"},
       {"overlap_grad_reduce", c.overlap_grad_reduce ? "on" : "off"},
       {"order", "tp,cp,ep,dp,pp"}};
+  if (job.workload.transformer) words["attention"] = job.training.fused_attention ? "fused" : "unfused";
   if (c.recompute_modules != 0)
     words["recompute"] = fmt::format("selective:{}", fmt::join(names_of(c.recompute_modules), ","));
   if (job.training.lengths.any()) words["lengths"] = files->file_of(job.training.lengths);
