@@ -144,7 +144,8 @@ TEST_CASE("where every rank is a worker and a server, one stands for all, and th
   CHECK(fold_ranks(plan_of(Sync::async_parameter_server, 2)).classes.size() == 16);
   const Plan many = plan_of(Sync::async_parameter_server, 3);
   REQUIRE(fold_ranks(many).classes.size() == 1);
-  // In step they meet at the ports otherwise than when they fall out of it: 7% shorter to 1% longer over ten lengths.
+  // In step they meet at the ports otherwise than when they fall out of it: 7% shorter to 1% longer over ten
+  // lengths.
   CHECK(simulated_s(many, true) == Approx(simulated_s(many, false)).epsilon(0.08));
 }
 
