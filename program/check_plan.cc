@@ -263,15 +263,7 @@ void check_pipeline(const Plan& plan) {
 void check_recomputed_layers(const Plan& plan) {
   const Choices& c = plan.choices;
   if (c.recompute_layers == 0) return;
-  int most = 0;
-  for (int stage = 0; stage < c.pp; ++stage) {
-    int layers = 0;
-    for (int chunk = 0; chunk < c.interleave; ++chunk) {
-      const LayerRange range = layers_of(plan, stage, chunk);
-      layers += range.end - range.begin;
-    }
-    most = std::max(most, layers);
-  }
+  const int most = layers_of_largest_stage(plan);
   if (c.recompute_layers > most) {
     const std::string of = c.pp > 1 ? fmt::format("the largest of {} stages of ", c.pp) : "";
     reject(fmt::format("`recompute` full:{}: {}{} has {} layers", c.recompute_layers, of,

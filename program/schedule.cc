@@ -213,4 +213,17 @@ bool pipeline_blocks(const Plan& plan) {
          (schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b);
 }
 
+int layers_of_largest_stage(const Plan& plan) {
+  int most = 0;
+  for (int stage = 0; stage < plan.choices.pp; ++stage) {
+    int layers = 0;
+    for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
+      const LayerRange range = layers_of(plan, stage, chunk);
+      layers += range.end - range.begin;
+    }
+    most = std::max(most, layers);
+  }
+  return most;
+}
+
 }  // namespace orrery

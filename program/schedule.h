@@ -64,4 +64,7 @@ int paired_slots(const Plan& plan, int stage, std::int64_t micro_batches);
 // together, and nothing is computed meanwhile (send_forward_recv_backward and its kin).
 bool pipeline_blocks(const Plan& plan);
 
+// Over all of its chunks.
+int layers_of_largest_stage(const Plan& plan);
+
 }  // namespace orrery

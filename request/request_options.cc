@@ -178,10 +178,9 @@ void add_search(Request& request, std::vector<Setting>& all) {
                                        "plan reaches it, plans that are predicted to fit are proposed",
                                        fmt::format("{}", planner::SearchOptions{}.fit_probability)),
                               request.search.fit_probability, kProbability));
-  Option top = training("top", "K",
-                        "number of plans to report; a listed plan was simulated, so that a search that ends "
-                        "by its `budget` may have fewer",
-                        std::to_string(request.search.top));
+  Option top = training(
+      "top", "K", "number of plans to report; only plans that were simulated are, so there may be fewer",
+      std::to_string(request.search.top));
   top.varied = false;  // it changes what is told, not what is planned
   all.push_back(count_option(std::move(top), request.search.top, {1, kMostReported}));
   all.push_back(

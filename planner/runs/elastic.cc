@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "planner/closed_form/load_balancing.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/search.h"
+#include "planner/space/abilities.h"
 #include "planner/uncertainty/outlook.h"
 #include "program/schedule.h"
 #include "sim/simulator.h"
@@ -70,15 +73,32 @@ std::vector<Choices> choices_with_replicas(const Plan& plan, int replicas) {
   return all;
 }
 
-}  // namespace
-
-namespace {
-
 // As likely to fit as a searched plan, or as the plan that runs where that was chosen to be less so.
 double probability_to_fit(const Plan& plan) {
   const Memory memory = predict_memory(plan);
   return std::min(SearchOptions{}.fit_probability,
                   fit_probability(memory.needed, memory.capacity, spread_of(*plan.job)));
+}
+
+// The same with the fewest more layers run again that make room; nothing where none do, or the runtime
+// cannot.
+std::optional<Plan> with_more_recomputed(Plan plan, const std::function<bool(const Plan&)>& fits) {
+  Choices& c = plan.choices;
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  if (!plan.job->workload.transformer || (c.recompute != Recompute::none && !partly)) return std::nullopt;
+  int least = c.recompute_layers + 1, most = layers_of_largest_stage(plan);
+  c.recompute = Recompute::full;
+  c.recompute_layers = most;
+  if (least > most || why_cannot_run(plan.job->runtime, c) || !fits(plan)) return std::nullopt;
+  while (least < most) {
+    c.recompute_layers = (least + most) / 2;
+    if (fits(plan))
+      most = c.recompute_layers;
+    else
+      least = c.recompute_layers + 1;
+  }
+  c.recompute_layers = most;
+  return plan;
 }
 
 }  // namespace
@@ -102,10 +122,19 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
       refusal = error.what();
       continue;
     }
+    const auto probability = [&](const Memory& memory) {
+      return fit_probability(memory.needed, memory.capacity, spread);
+    };
+    const auto surely_fits = [&](const Plan& one) {
+      const Memory memory = predict_memory(one);
+      return memory.fits() && probability(memory) >= wanted * (1 - 1e-9);
+    };
     const Memory memory = predict_memory(form);
-    const double fits = fit_probability(memory.needed, memory.capacity, spread);
-    if (memory.fits() && fits >= wanted * (1 - 1e-9)) {
-      found.emplace_back(estimate_step_seconds(form), form);
+    const double fits = probability(memory);
+    const std::optional<Plan> fitting =
+        surely_fits(form) ? std::optional(form) : with_more_recomputed(form, surely_fits);
+    if (fitting) {
+      found.emplace_back(estimate_step_seconds(*fitting), *fitting);
     } else if (memory.fits()) {
       refusal = fmt::format("{} would fit in memory with {:.0f}% probability, not {:.0f}%",
                             counted(replicas, "replica"), 100 * fits, 100 * wanted);

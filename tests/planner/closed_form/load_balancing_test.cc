@@ -161,7 +161,7 @@ TEST_CASE("shares of the batch follow from what the devices take for a micro-bat
   evaluation.simulation = sim::simulate(evaluation.plan);
   // Moving two samples either way makes the step longer; one, a hundredth of a step, is beyond what estimates
   // are near.
-  for (const auto [moved, least] : {std::pair(-2, 1.0), {-1, 0.995}, {1, 0.995}, {2, 1.0}}) {
+  for (const auto& [moved, least] : {std::pair(-2, 1.0), {-1, 0.995}, {1, 0.995}, {2, 1.0}}) {
     Choices other = choices;
     other.replica_batches = {shares[0] + moved, shares[1] - moved};
     CHECK(sim::simulate(Plan{job, other}).step_time_s > least * evaluation.step_time_s());
