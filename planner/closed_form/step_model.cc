@@ -384,14 +384,17 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       // later ones, and back.
       double most = 0, first = 0;
       // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one
-      // of pp micro-batches. There and back leave a stage through one port: a message takes as long as two.
+      // of pp micro-batches. What goes there and what goes back leave a stage through one port: of a slot of
+      // P seconds in which a message of h takes h', the other is under way for h' / P, and takes half of what
+      // both have: h' = h + h'^2 / 2P, and with P = h' + the pass of t, P = h + sqrt(t^2 + h^2).
       double there = 0, back = 0;
       for (int stage = 0; stage < c.pp; ++stage) {
         const StageTimes& t = stages[stage];
         most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
         if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
-        there += t.forward_busy + 2 * c.interleave * frame.hops[stage];
-        back += t.backward_busy + 2 * c.interleave * frame.hops[stage];
+        const double ways = c.interleave * frame.hops[stage];
+        there += ways + std::hypot(t.forward_busy, ways);
+        back += ways + std::hypot(t.backward_busy, ways);
       }
       return std::max(most, m * std::max(there, back) / c.pp) + first + hops;
     }

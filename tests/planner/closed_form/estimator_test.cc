@@ -9,6 +9,7 @@
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/search.h"
 #include "planner/space/space.h"
+#include "program/operator_work.h"
 #include "sim/simulator.h"
 #include "tests/support/jobs.h"
 
@@ -152,6 +153,45 @@ TEST_CASE("tensor collectives beside their products cost what is longer than the
 
 TEST_CASE("the lower bound is never above the simulated step, and the estimate is near it") {
   check_bounds(25);
+}
+
+// Eight ranks of a stage leave their node through one port, there and back.
+TEST_CASE(
+    "estimates know that a stage shares its node's port, whole and partitioned messages, and each chunk's") {
+  double last_s = 0;
+  for (const double slower : {1.0, 2.0, 4.0}) {
+    std::vector<Plan> plans;
+    for (const char* runtime : {"typical", "megatron-core", "megatron-lm-2022"}) {
+      const auto job = make_job("gpt2-xl", "a100-eth100", 32, 32, 1024, runtime);
+      job->cluster.groups.front().node.nic.bandwidth_bytes_per_s /= slower;
+      for (const int interleave : {1, 2, 4}) {
+        Choices c;
+        c.tp = 8;
+        c.pp = 4;
+        c.interleave = interleave;
+        c.schedule = interleave > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+        c.sequence_parallel = job->runtime.name == "typical";
+        plans.push_back({job, c});
+      }
+    }
+    sim::SimulationOptions options;
+    options.keep_timeline = false;
+    const auto simulations = sim::simulate_all(plans, options, 2);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const StepTimes times = Estimator(plans[i].job).times(plans[i].choices);
+      INFO(plans[i].job->runtime.name << ", " << describe(plans[i]) << ", port " << slower
+                                      << " times slower");
+      CHECK(times.estimate_s ==
+            Approx(simulations[i].step_time_s).epsilon(0.25));  // interleaved over a full port; 1F1B to 5%
+    }
+    CHECK(simulations.front().step_time_s > last_s);
+    last_s = simulations.front().step_time_s;
+    // A part of eight instead of the whole: the same through a port, but for the gathers, with sequence
+    // parallelism.
+    CHECK(message_share(plans[0]) == 1);
+    CHECK(message_share(plans[3]) == 1);
+    CHECK(message_share(plans[6]) == 0.125);
+  }
 }
 
 // A minute: test_planner "[.long]".
