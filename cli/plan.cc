@@ -50,23 +50,17 @@ std::string verdict(const planner::SearchResult& result) {
 // What nobody should have to ask for: nodes that are better left out, and a plan below the first that takes
 // less.
 std::string surprises(const planner::SearchResult& result, planner::Objective objective) {
-  const auto value = [&](const planner::Evaluation& one) { return planner::objective_value(objective, one); };
   const planner::Evaluation& answer = result.plans.front();
   std::string text;
-  for (const planner::Subset& subset : result.subsets)
-    if (subset.best && value(*subset.best) < value(answer))
-      text += sentences(fmt::format("{} alone ({} devices) takes {} a step: leave the other devices out.",
-                                    subset.cluster.name, subset.cluster.devices(),
-                                    human_seconds(subset.best->step_time_s())),
-                        columns());
-  if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())
+  const planner::Subset* alone = planner::best_subset(result, objective);
+  if (alone != nullptr &&
+      planner::objective_value(objective, *alone->best) < planner::objective_value(objective, answer))
     text += sentences(
-        fmt::format(
-            "As predicted {} takes {} ({:.1f}% less). The order is by the time that each is expected to "
-            "lose to the fastest over all that is uncertain (--rank nominal: as predicted).",
-            planner::describe(result.nominal->plan), human_seconds(result.nominal->step_time_s()),
-            100 * (1 - result.nominal->step_time_s() / answer.step_time_s())),
+        fmt::format("{} alone ({}) takes {} a step: leave the other devices out.", alone->cluster.name,
+                    counted(alone->cluster.devices(), "device"), human_seconds(alone->best->step_time_s())),
         columns());
+  if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())
+    text += sentences(result.why_not_nominal, columns());
   return text;
 }
 

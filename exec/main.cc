@@ -93,10 +93,12 @@ int run(const MpiWorld& world, const Arguments& arguments) {
   };
   if (const int code = guarded(world, arguments, true, read); code != 0) return code;
   Plan& plan = *arguments.loaded;
-  auto job = std::make_shared<Job>(*plan.job);
-  if (arguments.training.seed) job->training.seed = *arguments.training.seed;
-  job->runtime.partitioned_messages = false;  // messages are sent whole here
-  plan.job = job;
+  if (arguments.training.seed || plan.job->runtime.partitioned_messages) {
+    auto job = std::make_shared<Job>(*plan.job);
+    if (arguments.training.seed) job->training.seed = *arguments.training.seed;
+    job->runtime.partitioned_messages = false;  // messages are sent whole here
+    plan.job = job;
+  }
   auto control = make_communicator(world.transport(cutting_of(plan.job->cluster)));
   TrainingOptions options = arguments.training;
   options.library = world.library();

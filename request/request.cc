@@ -9,6 +9,7 @@
 #include "handover/import.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/space/pin_options.h"
+#include "planner/space/space.h"
 #include "planner/uncertainty/site.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"
@@ -133,10 +134,6 @@ bool has_layer_norms(const Workload& workload) {
                      [](const Operator& op) { return op.kind == OperatorKind::norm; });
 }
 
-int experts_of(const Workload& workload) {
-  return workload.transformer && workload.transformer->moe ? workload.transformer->moe->experts : 0;
-}
-
 // Recommenders: their tables are shared between devices, which plain data parallelism does not do.
 bool has_tables(const Workload& workload) {
   return std::any_of(workload.operators.begin(), workload.operators.end(),
@@ -209,7 +206,7 @@ Question question_of(const Request& request) {
     planner::set_offload(*imports.offload, job.get(), imports.offloaded_share.value_or(1));
   planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
-  const int experts = experts_of(job->workload);
+  const int experts = planner::experts_of(job->workload);
   if (imports.experts && *imports.experts != experts)
     ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
   return {std::move(job), pins, request.search, !request.global_batch && !imports.global_batch,

@@ -113,6 +113,12 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
   job->cluster = with_nodes(std::move(job->cluster), nodes);
   const double wanted = probability_to_fit(plan);
   const Spread spread = spread_of(*job);
+  const auto probability = [&](const Memory& memory) {
+    return fit_probability(memory.needed, memory.capacity, spread);
+  };
+  const auto surely_fits = [&](const Memory& memory) {
+    return memory.fits() && probability(memory) >= wanted * (1 - 1e-9);
+  };
   std::vector<std::pair<double, Plan>> found;
   for (const Choices& choices : choices_with_replicas(plan, replicas)) {
     const Plan form{job, choices};
@@ -122,22 +128,16 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
       refusal = error.what();
       continue;
     }
-    const auto probability = [&](const Memory& memory) {
-      return fit_probability(memory.needed, memory.capacity, spread);
-    };
-    const auto surely_fits = [&](const Plan& one) {
-      const Memory memory = predict_memory(one);
-      return memory.fits() && probability(memory) >= wanted * (1 - 1e-9);
-    };
     const Memory memory = predict_memory(form);
-    const double fits = probability(memory);
     const std::optional<Plan> fitting =
-        surely_fits(form) ? std::optional(form) : with_more_recomputed(form, surely_fits);
+        surely_fits(memory)
+            ? std::optional(form)
+            : with_more_recomputed(form, [&](const Plan& one) { return surely_fits(predict_memory(one)); });
     if (fitting) {
       found.emplace_back(estimate_step_seconds(*fitting), *fitting);
     } else if (memory.fits()) {
       refusal = fmt::format("{} would fit in memory with {:.0f}% probability, not {:.0f}%",
-                            counted(replicas, "replica"), 100 * fits, 100 * wanted);
+                            counted(replicas, "replica"), 100 * probability(memory), 100 * wanted);
     } else {
       refusal = fmt::format("{} would need {} of a device's {}", counted(replicas, "replica"),
                             human_bytes(memory.total), human_bytes(memory.capacity));

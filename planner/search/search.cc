@@ -265,7 +265,8 @@ class Search {
     if (!same_choice(nominal.plan.choices, best.plan.choices)) {
       for (const Evaluation& one : done_)
         if (same_choice(one.plan.choices, nominal.plan.choices)) result_.nominal = one;
-      result_.why += " " + why_not_nominal(best, *result_.nominal, result_.compared);
+      result_.why_not_nominal = why_not_nominal(best, *result_.nominal, result_.compared);
+      result_.why += " " + result_.why_not_nominal;
     }
     if (of_recipe_) {
       for (const Evaluation& one : done_)
@@ -392,7 +393,7 @@ class Search {
 
 std::string compared_to_subsets(const SearchResult& result, Objective objective) {
   const Evaluation& all = result.plans.front();
-  const Subset* best = nullptr;
+  const Subset* best = best_subset(result, objective);
   std::string text;
   for (const Subset& subset : result.subsets) {
     text += text.empty() ? "" : ", ";
@@ -402,8 +403,6 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
     }
     text += fmt::format("{} on {} ({})", human_seconds(subset.best->step_time_s()), subset.cluster.name,
                         counted(subset.cluster.devices(), "device"));
-    if (best == nullptr || objective_value(objective, *subset.best) < objective_value(objective, *best->best))
-      best = &subset;
   }
   const int devices = all.plan.job->cluster.devices();
   std::string what(name_of(objective));
@@ -423,6 +422,15 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
 }
 
 }  // namespace
+
+const Subset* best_subset(const SearchResult& result, Objective objective) {
+  const Subset* best = nullptr;
+  for (const Subset& subset : result.subsets)
+    if (subset.best && (best == nullptr ||
+                        objective_value(objective, *subset.best) < objective_value(objective, *best->best)))
+      best = &subset;
+  return best;
+}
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   job = with_order(with_splits(job, pins), pins);

@@ -83,6 +83,7 @@ struct SearchResult {
   int compared = 0;               // choices that `odds` are among
   // The plan that is best as predicted, where that is not the first of `plans`.
   std::optional<Evaluation> nominal;
+  std::string why_not_nominal;  // one sentence, also of `why`
   std::optional<KnownRecipe> known_recipe;
   std::vector<std::string> warnings;  // of the first plan: memory, what the runtime cannot run
   std::int64_t candidates = 0;        // plans with distinct Programs
@@ -118,6 +119,8 @@ double objective_value(Objective objective, const Job& job, double step_s, doubl
                        double memory_bytes);
 // Of a simulated plan.
 double objective_value(Objective objective, const Evaluation& evaluation);
+// Of the result's parts of a machine the one with the best plan by itself; null where none has one.
+const Subset* best_subset(const SearchResult& result, Objective objective);
 
 // USD a second of the whole cluster; 0 where it states no price of some node.
 double usd_per_s(const Cluster& cluster);

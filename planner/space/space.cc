@@ -36,10 +36,6 @@ std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched
   return pin ? std::vector<int>{*pin} : std::move(searched);
 }
 
-int experts_of(const Workload& workload) {
-  return workload.transformer && workload.transformer->moe ? workload.transformer->moe->experts : 0;
-}
-
 class Enumerator {
  public:
   Enumerator(std::shared_ptr<const Job> job, const Pins& pins, const std::function<void(Family&&)>& visit)
@@ -530,6 +526,10 @@ std::vector<Choices> enumerate(const std::shared_ptr<const Job>& job, const Pins
   std::vector<Choices> plans;
   for_each_plan(job, pins, [&](const Choices& choices) { plans.push_back(choices); });
   return plans;
+}
+
+int experts_of(const Workload& workload) {
+  return workload.transformer && workload.transformer->moe ? workload.transformer->moe->experts : 0;
 }
 
 }  // namespace orrery::planner

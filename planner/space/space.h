@@ -36,6 +36,9 @@ void for_each_plan(const std::shared_ptr<const Job>& job, const Pins& pins,
 // The same as a list.
 std::vector<Choices> enumerate(const std::shared_ptr<const Job>& job, const Pins& pins);
 
+// Of a layer that has any; 0 where none has.
+int experts_of(const Workload& workload);
+
 // Divisors of n in increasing order.
 std::vector<int> divisors(std::int64_t n);
 
