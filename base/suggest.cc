@@ -20,8 +20,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Levenshtein's distance; two letters that changed places count once (optimal string alignment).
-std::size_t edits(const std::string& a, const std::string& b) {
+}  // namespace
+
+std::size_t edits_between(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -37,8 +38,6 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-}  // namespace
-
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
   struct Near {
     std::size_t distance;
@@ -50,7 +49,7 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
     const std::string other = lower(candidate);
     const bool inside = wanted.size() >= 3 && other.size() >= 3 &&
                         (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
-    const std::size_t distance = edits(wanted, other);
+    const std::size_t distance = edits_between(wanted, other);
     // Of one letter another is no misspelling.
     const bool like = distance < std::max(wanted.size(), other.size());
     if (inside || (like && distance <= std::max<std::size_t>(1, wanted.size() / 3)))

@@ -12,4 +12,8 @@ namespace orrery {
 // one of …"). Case does not count.
 std::string suggestion(std::string_view name, const std::vector<std::string>& known);
 
+// How many letters to change, add, leave out or swap with the next to come from one to the other
+// (Levenshtein's distance with optimal string alignment).
+std::size_t edits_between(std::string_view a, std::string_view b);
+
 }  // namespace orrery

@@ -106,7 +106,8 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs m
   part(t.position_offset > 0, "extra rows of positions");
   part(t.masked_share > 0, "a head that sees a share of the tokens");
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
-  part(t.attention_scale > 0, "a scale of scores of its own");
+  const bool of_yarn = t.mla && t.rotary_scaling.kind == RopeScaling::yarn;
+  part(t.attention_scale > 0 && !(of_yarn && of_megatron_lm), "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
   part(t.norms_offset && !of_megatron_lm, kOffsetNorms);
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
@@ -203,20 +204,32 @@ int nodes_used(const Plan& plan) {
   return (plan.choices.world() + ranks_per_node(plan) - 1) / ranks_per_node(plan);
 }
 
+namespace {
+
+std::int64_t trained_parameters(const Workload& workload) {
+  std::int64_t sum = 0;
+  for (const Operator& op : workload.operators)
+    for (const ParameterTensor& tensor : op.parameters) sum += tensor.tied_to.empty() ? tensor.elements() : 0;
+  return sum;
+}
+
+}  // namespace
+
 std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes,
                         ModelIs model) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
+  const Workload& workload = plan.job->workload;
+  const std::int64_t trained = trained_parameters(workload);
   std::string text = "#!/usr/bin/env bash\n";
   text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
                       plan.job->cluster.name, target);
   text += fmt::format(
       "# {} ranks = tp {} x pp {} x dp {} x cp {}; {}{} micro-batches of {}; global batch {}, sequence {}; "
-      "{} "
-      "{}parameters.\n",
+      "{} parameters{}.\n",
       c.world(), c.tp, c.pp, c.dp, c.cp, c.replica_batches.empty() ? "" : "at most ", plan.micro_batches(),
-      c.micro_batch, t.global_batch, t.seq_len, plan.job->workload.parameters(),
-      plan.job->workload.transformer && plan.job->workload.transformer->fine_tuning.any() ? "trained " : "");
+      c.micro_batch, t.global_batch, t.seq_len, workload.parameters(),
+      trained < workload.parameters() ? fmt::format(", {} of them trained", trained) : "");
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
   if (model == ModelIs::by_script)

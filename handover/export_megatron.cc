@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "handover/export_common.h"
+#include "workloads/huggingface_config.h"
 
 namespace orrery::planner {
 namespace {
@@ -57,6 +58,19 @@ void activation_flags(const Transformer& m, Flags& flags, std::vector<std::strin
                     name_of(m.activation), m.gated_ffn ? "SwiGLU" : "GELU's tanh form"));
 }
 
+// Latent attention multiplies its scores by the square of what --mscale-all-dim stands for, and its turned
+// positions by the ratio of both (multi_latent_attention.py).
+void latent_scale_flags(const Transformer& m, Flags& flags) {
+  const RotaryScaling& scaling = m.rotary_scaling;
+  if (scaling.factor <= 1) return;
+  const double of_all = m.attention_scale > 0 ? std::sqrt(m.attention_scale * std::sqrt(m.head_dim)) : 1;
+  const auto add = [&](std::string_view flag, double amplitude) {
+    flags.add(flag, fmt::format("{:.6g}", yarn_scale_of(scaling.factor, amplitude)));
+  };
+  add("--mscale", scaling.attention_factor * of_all);
+  add("--mscale-all-dim", of_all);
+}
+
 void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector<std::string>* notes) {
   const RotaryScaling& scaling = m.rotary_scaling;
   const bool yarn = scaling.kind == RopeScaling::yarn;
@@ -83,9 +97,10 @@ void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector
                       "from {} between {} and {}: losses differ, times do not",
                       scaling.original_positions, scaling.beta_fast, scaling.beta_slow));
     }
-    // 0.1 ln(factor) + 1 is what it computes where --mscale is not said.
-    const double usual = m.mla ? 1 : 0.1 * std::log(scaling.factor) + 1;
-    if (std::abs(scaling.attention_factor - usual) > 1e-6)
+    // Of others it computes yarn_amplitude(factor, 1), where --mscale is not said.
+    if (m.mla)
+      latent_scale_flags(m, flags);
+    else if (std::abs(scaling.attention_factor - yarn_amplitude(scaling.factor, 1)) > 1e-6)
       notes->push_back(fmt::format(
           "the model's scaled scores are {} times as large (--mscale): losses differ, times do not",
           scaling.attention_factor));

@@ -11,16 +11,18 @@
 namespace orrery::planner {
 namespace {
 
-// The builder of torchtune.models, "llama3.llama3", behind "lora_" where there are adapters.
+// The builder of torchtune.models, "llama3.llama3", behind "lora_" where there are adapters, and the
+// ModelType by which a Hugging Face checkpoint becomes its weights: LLAMA3's and LLAMA3_2's queries and keys
+// are reordered for a rotation of neighbours, QWEN2's and QWEN3's rotate halves, as Hugging Face's do.
 struct Builder {
-  std::string module, name;
+  std::string module, name, type;
 };
 
 Builder builder_of(const Plan& plan, const Transformer& m) {
   const auto refuse = [&](const char* what) {
     throw UserError(fmt::format("{} cannot be exported to torchtune: none of its builders has {}",
                                 plan.job->workload.name, what),
-                    "expected a model as its llama3, llama3_1, qwen2 or qwen3 are");
+                    "expected a model as its llama3, llama3_1, llama3_2, qwen2 or qwen3 are");
   };
   if (m.moe || m.mla || m.state_space || !m.layer_pattern.empty())
     refuse("experts or layers of several kinds");
@@ -36,15 +38,41 @@ Builder builder_of(const Plan& plan, const Transformer& m) {
       m.multi_token_layers > 0)
     refuse("windows, gates, sinks or several tokens ahead");
   if (m.qk_norm && (m.qk_norm_whole || m.qk_norm_absent_weights)) refuse("norms over all queries and keys");
-  if (m.rotary_scaling.kind == RopeScaling::llama3 && !m.qkv_bias && !m.qk_norm && !m.tied_embeddings)
-    return {"llama3_1", "llama3_1"};
-  if (m.qk_norm) return {"qwen3._component_builders", "qwen3"};
-  if (m.qkv_bias || m.tied_embeddings || m.head_dim * m.heads != m.hidden) return {"qwen2", "qwen2"};
-  return {"llama3", "llama3"};
+  if (m.qk_norm) return {"qwen3._component_builders", "qwen3", "QWEN3"};
+  const bool own_width = m.head_dim * m.heads != m.hidden;  // which Llama's builders cannot be told
+  if (m.rotary_scaling.kind == RopeScaling::llama3 && !m.qkv_bias && !own_width) {
+    if (m.tied_embeddings) return {"llama3_2", "llama3_2", "LLAMA3_2"};
+    return {"llama3_1", "llama3_1", "LLAMA3"};
+  }
+  if (m.qkv_bias || m.tied_embeddings || own_width) return {"qwen2", "qwen2", "QWEN2"};
+  return {"llama3", "llama3", "LLAMA3"};
 }
 
-Json torchtune_model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* notes) {
-  const Builder builder = builder_of(plan, m);
+bool has_scaled_positions(const Builder& builder) {
+  return builder.name == "llama3_1" || builder.name == "llama3_2";
+}
+
+// That of the model's family, as far as dimensions tell; a placeholder beside the checkpoint's.
+Json tokenizer_of(const Transformer& m, int seq_len) {
+  const auto sentencepiece = [&](const char* component) {
+    return Json{{"_component_", component}, {"path", "checkpoint/tokenizer.model"}, {"max_seq_len", seq_len}};
+  };
+  const auto byte_pairs = [&](const char* component) {
+    return Json{{"_component_", component},
+                {"path", "checkpoint/vocab.json"},
+                {"merges_file", "checkpoint/merges.txt"},
+                {"max_seq_len", seq_len}};
+  };
+  if (m.family.starts_with("qwen3")) return byte_pairs("torchtune.models.qwen3.qwen3_tokenizer");
+  if (m.family.starts_with("qwen2")) return byte_pairs("torchtune.models.qwen2_5.qwen2_5_tokenizer");
+  if (m.family == "mistral") return sentencepiece("torchtune.models.mistral.mistral_tokenizer");
+  constexpr int kLlama2Vocab = 32000;
+  if (m.vocab == kLlama2Vocab) return sentencepiece("torchtune.models.llama2.llama2_tokenizer");
+  return sentencepiece("torchtune.models.llama3.llama3_tokenizer");
+}
+
+Json torchtune_model_of(const Plan& plan, const Transformer& m, const Builder& builder,
+                        std::vector<std::string>* notes) {
   const FineTuning& tuning = m.fine_tuning;
   Json model = {{"_component_", fmt::format("torchtune.models.{}.{}{}", builder.module,
                                             tuning.rank > 0 ? "lora_" : "", builder.name)}};
@@ -88,7 +116,7 @@ Json torchtune_model_of(const Plan& plan, const Transformer& m, std::vector<std:
                 {"norm_eps", m.norm_epsilon},
                 {"rope_base", static_cast<long>(m.rope_theta)}});
   const RotaryScaling& scaling = m.rotary_scaling;
-  if (builder.name == "llama3_1") {
+  if (has_scaled_positions(builder)) {
     model["scale_factor"] = static_cast<int>(scaling.factor);
     if (scaling.original_positions != 8192 || scaling.low_frequency != 1 || scaling.high_frequency != 4)
       notes->push_back(
@@ -103,7 +131,7 @@ Json torchtune_model_of(const Plan& plan, const Transformer& m, std::vector<std:
     for (const char* bias : {"q_proj_bias", "k_proj_bias", "v_proj_bias"}) model[bias] = m.qkv_bias;
     for (const char* norm : {"q_norm", "k_norm"}) model[norm] = m.qk_norm;
   }
-  if (m.rotary_scaling.kind != RopeScaling::none && builder.name != "llama3_1")
+  if (m.rotary_scaling.kind != RopeScaling::none && !has_scaled_positions(builder))
     notes->push_back(note_on_rotary_scaling(m));
   return model;
 }
@@ -118,9 +146,13 @@ Json optimizer_of(const Training& t) {
   return optimizer;
 }
 
-void check_recipe_has(const Choices& c) {
+void check_recipe_has(const Choices& c, bool adapters) {
   refuse_forms({{"pipeline", c.pp}, {"expert", c.ep}}, "torchtune",
                "expected tensor, context and data parallelism and sharding alone");
+  if (adapters && c.tp > 1)
+    throw UserError(
+        fmt::format("`tp` {}: torchtune's lora_finetune_distributed has no tensor parallelism", c.tp),
+        "expected `tp` 1 beside adapters");
 }
 
 }  // namespace
@@ -129,20 +161,19 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   const Transformer& m = transformer_for(plan, "torchtune");
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
-  check_recipe_has(c);
-  std::vector<std::string> notes = notes_on_rare_choices(plan, "torchtune");
   const bool adapters = m.fine_tuning.rank > 0;
+  check_recipe_has(c, adapters);
+  std::vector<std::string> notes = notes_on_rare_choices(plan, "torchtune");
+  const Builder builder = builder_of(plan, m);
   const int shards = c.zero == 0 ? 1 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp) : c.dp;
-  Json config = {{"output_dir", "out"}, {"model", torchtune_model_of(plan, m, &notes)}};
-  config["tokenizer"] = {{"_component_", "torchtune.models.llama3.llama3_tokenizer"},
-                         {"path", "checkpoint/tokenizer.model"},
-                         {"max_seq_len", t.seq_len}};
+  Json config = {{"output_dir", "out"}, {"model", torchtune_model_of(plan, m, builder, &notes)}};
+  config["tokenizer"] = tokenizer_of(m, t.seq_len);
   config["checkpointer"] = {{"_component_", "torchtune.training.FullModelHFCheckpointer"},
                             {"checkpoint_dir", "checkpoint"},
                             {"checkpoint_files", Json::array({"model.safetensors"})},
                             {"recipe_checkpoint", nullptr},
                             {"output_dir", "out"},
-                            {"model_type", "LLAMA3"}};
+                            {"model_type", builder.type}};
   config["dataset"] = {{"_component_", "torchtune.datasets.alpaca_cleaned_dataset"}, {"packed", true}};
   notes.emplace_back(
       "tokenizer, checkpoint and data are placeholders: say yours in config.yaml or behind launch.sh, "
@@ -178,8 +209,6 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
     config["lr_scheduler"] = {
         {"_component_", "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"},
         {"num_warmup_steps", 100}};
-    if (c.tp > 1)
-      notes.emplace_back("torchtune's LoRA recipe has not been tried with tensor parallelism here");
   } else if (c.tp > 1) {
     config["tensor_parallel_plan"] = {{"_component_", "torchtune.models.llama3.base_llama_tp_plan"}};
   }

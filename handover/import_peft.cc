@@ -17,12 +17,57 @@ namespace {
   throw UserError(file, 0, fmt::format("{}: {}", key, what), std::string(expected));
 }
 
-// Keys that change no figure: names, how weights begin, dropout.
-constexpr std::array<std::string_view, 14> kHarmless = {
-    "auto_mapping", "base_model_name_or_path", "revision",       "task_type",      "inference_mode",
-    "lora_dropout", "init_lora_weights",       "fan_in_fan_out", "peft_version",   "bias",
-    "use_rslora",   "megatron_core",           "loftq_config",   "layers_pattern",
+// Keys of PEFT's LoraConfig that are not read, and why.
+constexpr std::string_view kNoFigure = "changes no time and no memory of a step";
+constexpr std::string_view kTrainedWhole =
+    "trained whole beside the adapters, which is not planned: their gradients, states and updates are "
+    "missing "
+    "from time and memory";
+constexpr std::string_view kOtherWork = "changes time or memory, and is not planned";
+struct Unread {
+  std::string_view key, why;  // none: it changes no figure, and nobody expects it to
 };
+constexpr std::array<Unread, 31> kUnread = {{
+    {"auto_mapping", {}},
+    {"base_model_name_or_path", {}},
+    {"revision", {}},
+    {"task_type", {}},
+    {"inference_mode", {}},
+    {"lora_dropout", {}},
+    {"init_lora_weights", {}},
+    {"fan_in_fan_out", {}},
+    {"peft_version", {}},
+    {"use_rslora", {}},
+    {"megatron_core", {}},
+    {"megatron_config", {}},
+    {"loftq_config", {}},
+    {"layers_pattern", {}},
+    {"ensure_weight_tying", {}},
+    {"bias", "biases are trained beside the adapters, which is not planned: some thousandths of the model"},
+    {"modules_to_save", kTrainedWhole},
+    {"trainable_token_indices", kTrainedWhole},
+    {"rank_pattern", "all adapters are planned with the one rank `r`"},
+    {"alpha_pattern", kNoFigure},
+    {"eva_config", kNoFigure},
+    {"corda_config", kNoFigure},
+    {"exclude_modules", "the modules that it leaves out are planned with adapters"},
+    {"layer_replication", kOtherWork},
+    {"runtime_config", kOtherWork},
+    {"lora_bias", "biases of the adapters are not planned: a thousandth of them"},
+    {"target_parameters", "adapters of experts' parameters are not planned"},
+    {"use_qalora", kOtherWork},
+    {"qalora_group_size", kNoFigure},
+    {"arrow_config", kOtherWork},
+    {"alora_invocation_tokens", kOtherWork},
+}};
+
+std::string why_unread(std::string_view key, const Json& value) {
+  const auto at = std::find_if(kUnread.begin(), kUnread.end(), [&](const Unread& u) { return u.key == key; });
+  if (at == kUnread.end()) return fmt::format("{}: not known here", key);
+  if (at->why.empty() || (key == "bias" && value == "none")) return {};
+  if (key != "modules_to_save") return fmt::format("{}: {}", key, at->why);
+  return fmt::format("{} {}: {}", key, value.dump(), at->why);
+}
 
 std::uint8_t targets_of(const Json& value, const std::string& file, std::vector<std::string>* ignored) {
   if (value.is_string()) {
@@ -37,7 +82,8 @@ std::uint8_t targets_of(const Json& value, const std::string& file, std::vector<
     try {
       targets |= projections_from(name.get<std::string>());
     } catch (const UserError&) {
-      ignored->push_back("target_modules: " + name.get<std::string>());
+      ignored->push_back("target_modules: " + name.get<std::string>() +
+                         ": no product of a layer, whose adapters are planned");
     }
   }
   if (targets == 0)
@@ -87,9 +133,8 @@ FineTuning import_peft(std::string_view text, const std::string& file, int layer
       tuning.dora = value.get<bool>();
     } else if (key == "layers_to_transform") {
       tuning.frozen_layers = first_layer(value, file, layers);
-    } else if (!value.empty() && value != false &&
-               std::find(kHarmless.begin(), kHarmless.end(), key) == kHarmless.end()) {
-      ignored->push_back(key);
+    } else if (!value.empty() && value != false) {
+      if (std::string why = why_unread(key, value); !why.empty()) ignored->push_back(std::move(why));
     }
   }
   return tuning;

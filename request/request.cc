@@ -92,6 +92,10 @@ FineTuning fine_tuning_of(const Request& request, const Workload& workload, cons
   tuning.dora = tuning.dora || request.dora;
   tuning.base = request.quantize_base.value_or(tuning.base);
   tuning.frozen_layers = request.freeze.value_or(tuning.frozen_layers);
+  if (tuning.base != BaseType::none && tuning.rank == 0 && !request.quantize_base)
+    throw UserError(fmt::format("{} keeps its weights in {} (quantization_config), which only adapters train",
+                                request.workload, name_of(tuning.base)),
+                    "expected `lora_rank` beside it, or a configuration without");
   if (request.lora_targets && tuning.rank == 0)
     throw UserError("`lora_targets` without `lora_rank`", "expected adapters of some rank beside it");
   return tuning;

@@ -187,6 +187,14 @@ bool says_more(const Transformer& t) {
 
 }  // namespace
 
+double yarn_amplitude(double factor, double scale) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+double yarn_scale_of(double factor, double amplitude) {
+  return (amplitude - 1) / (0.1 * std::log(factor));
+}
+
 std::optional<std::string> huggingface_config(const Transformer& t) {
   const std::string type = type_of(t);
   const Class* known = class_of(type);

@@ -15,4 +15,10 @@ namespace orrery {
 // ...).
 std::optional<std::string> huggingface_config(const Transformer& transformer);
 
+// yarn's scores grow with the logarithm of the factor (arXiv 2309.00071, section 3.4; transformers'
+// modeling_rope_utils; Megatron-LM's _yarn_get_mscale); `scale`: a configuration's mscale or mscale_all_dim.
+double yarn_amplitude(double factor, double scale);
+// The scale of an amplitude, for factors above 1.
+double yarn_scale_of(double factor, double amplitude);
+
 }  // namespace orrery

@@ -419,8 +419,11 @@ class Fit {
 
   void leave_out(bool by_model, bool each, std::string* lines = nullptr) const {
     std::set<std::string> names;
+    // A sweep over widths that calls them all "GPT" is of several models.
     const auto name_of_item = [&](const Item& item) {
-      return by_model ? item.source + " " + item.model : item.source;
+      const auto& model = item.step.plan.job->workload.transformer;
+      return by_model ? fmt::format("{} {} {}", item.source, item.model, model ? model->hidden : 0)
+                      : item.source;
     };
     for (const Item& item : items_) names.insert(name_of_item(item));
     std::vector<Judged> pooled;

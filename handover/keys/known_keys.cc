@@ -10,6 +10,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& embedded_keys();
@@ -147,6 +148,20 @@ std::string said(const std::string& name, KeyEffect effect, std::string_view mea
   return name + ": has no effect beside the other settings";
 }
 
+// The one known name that differs from this in a letter or two; empty: none, or several.
+std::string misspelt(std::string_view system, const std::string& name) {
+  constexpr std::size_t kShort = 6, kLong = 12;  // letters of a name in which one, and two, may be wrong
+  std::string meant;
+  if (name.size() < kShort) return meant;
+  const std::size_t most = name.size() < kLong ? 1 : 2;
+  for (const KnownKey& key : system_of(system).keys) {
+    if (key.name.find('*') != std::string::npos || edits_between(name, key.name) > most) continue;
+    if (!meant.empty()) return {};
+    meant = key.name;
+  }
+  return meant;
+}
+
 }  // namespace
 
 const std::vector<KnownKey>& known_keys(std::string_view system) {
@@ -170,6 +185,8 @@ const KnownKey* known_key(std::string_view system, std::string_view name) {
 
 std::string ignored_because(std::string_view system, const std::string& name) {
   if (const KnownKey* key = known_key(system, name)) return said(name, key->effect, key->meaning);
+  if (const std::string meant = misspelt(system, name); !meant.empty())
+    return fmt::format("{}: not known here; did you mean {}?", name, meant);
   const std::string lower = lower_case(name);
   for (const Guess& guess : guesses())
     for (const std::string_view part : guess.parts)

@@ -22,3 +22,10 @@ TEST_CASE("far names list what there is") {
   CHECK(suggestion("zebra", {"a", "bb"}) == "expected one of a, bb");
   CHECK(suggestion(std::string(100'000, 'x'), {"dgx-a100"}) == "expected one of dgx-a100");
 }
+
+TEST_CASE("edits change, add, leave out or swap letters") {
+  CHECK(edits_between("overlap_comm", "overlap_comm") == 0);
+  CHECK(edits_between("overlap_com", "overlap_comm") == 1);
+  CHECK(edits_between("paln", "plan") == 1);
+  CHECK(edits_between("", "abc") == 3);
+}

@@ -1,5 +1,6 @@
 #include "handover/import.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -280,7 +281,19 @@ TEST_CASE("PEFT's adapter_config.json says rank, targets and layers") {
   CHECK(read.targets == (kQuery | kDown));
   CHECK(read.dora);
   CHECK(read.frozen_layers == 2);
-  CHECK(ignored == std::vector<std::string>{"target_modules: lm_head", "rank_pattern"});
+  REQUIRE(ignored.size() == 2);
+  CHECK(ignored[0].starts_with("target_modules: lm_head: "));
+  CHECK(ignored[1].starts_with("rank_pattern: all adapters are planned with the one rank"));
+  ignored.clear();
+  import_peft(R"({"peft_type": "LORA", "modules_to_save": ["lm_head", "embed_tokens"], "bias": "all",
+                  "alpha_pattern": {"q_proj": 4}, "init_lora_weights": true, "mystery": 1})",
+              "adapter_config.json", 4, {}, &ignored);
+  std::sort(ignored.begin(), ignored.end());
+  REQUIRE(ignored.size() == 4);
+  CHECK(ignored[0].starts_with("alpha_pattern: changes no time"));
+  CHECK(ignored[1].starts_with("bias: "));
+  CHECK(ignored[2].starts_with(R"(modules_to_save ["lm_head","embed_tokens"]: trained whole)"));
+  CHECK(ignored[3] == "mystery: not known here");
   const auto reads = [&](const std::string& more) {
     return import_peft(R"({"peft_type": "LORA", )" + more + "}", "a.json", 4, {}, &ignored);
   };

@@ -178,6 +178,14 @@ TEST_CASE("every key handed to NeMo is one that it has, of its type") {
   check_target(ExportTarget::nemo, "recipe.yaml", of_system("nemo"), 20, Settings::from_yaml);
 }
 
+TEST_CASE("a misspelt key is said to be one") {
+  CHECK(ignored_because("deepspeed", "zero_optimization.overlap_com") ==
+        "zero_optimization.overlap_com: not known here; did you mean zero_optimization.overlap_comm?");
+  CHECK(ignored_because("megatron", "--recompute-granularty")
+            .ends_with("did you mean --recompute-granularity?"));
+  CHECK(ignored_because("nemo", "model.mystery_overlap").find("did you mean") == std::string::npos);
+}
+
 TEST_CASE("every key handed to torchtune is one that it has, of its type") {
   check_target(ExportTarget::torchtune, "config.yaml", of_file("torchtune_keys.txt"), 10,
                Settings::from_yaml);

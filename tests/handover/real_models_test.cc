@@ -94,6 +94,10 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
   const std::string scaled = script_of(lite, ExportTarget::megatron);
   check_holds(scaled, {"--rope-type yarn", "--rotary-scaling-factor 40"});
   check_lacks(scaled, {"--no-rope-fusion"});
+  // Its script for Kimi K2 says both as the model's file does: mscale_all_dim is 0 where it is not said.
+  const std::string kimi = script_of(plan_of("kimi-k2"), ExportTarget::megatron);
+  check_holds(kimi, {"--mscale 1 ", "--mscale-all-dim 1 "});
+  check_lacks(kimi, {"a scale of scores"});
 }
 
 TEST_CASE("a layout has the embedding, each layer, the further tokens' modules and the loss") {
@@ -180,6 +184,43 @@ TEST_CASE("shares that are not equal become equal ones, or are refused") {
        {ExportTarget::deepspeed, ExportTarget::horovod, ExportTarget::tensorflow, ExportTarget::torchrun,
         ExportTarget::torchtune, ExportTarget::megatron, ExportTarget::torchtitan, ExportTarget::nemo})
     CHECK_THROWS_WITH(script_of(plan, target), Catch::Contains("68 samples are no multiple of 8 replicas"));
+}
+
+TEST_CASE("torchtune reads each model's checkpoint as that model's, and refuses adapters over tensor ranks") {
+  const auto config = [](const Plan& plan) {
+    return script_of(plan, ExportTarget::torchtune, "config.yaml");
+  };
+  check_holds(config(plan_of("qwen3-0.6b")),
+              {"model_type: \"QWEN3\"", "qwen3.qwen3_tokenizer", "merges_file: \"checkpoint/merges.txt\""});
+  const auto changed = [](const std::string& name, const auto& change) {
+    Plan plan = plan_of(name);
+    const auto job = std::make_shared<Job>(*plan.job);
+    change(*job->workload.transformer);
+    plan.job = job;
+    return plan;
+  };
+  const std::string llama = config(changed("llama-3.2-1b", [](Transformer& m) {
+    m.rotary_scaling = {.kind = RopeScaling::llama3, .factor = 32, .original_positions = 8192};
+  }));
+  check_holds(llama, {"model_type: \"LLAMA3_2\"", "models.llama3_2.llama3_2\"", "llama3.llama3_tokenizer",
+                      "scale_factor: 32"});
+  check_lacks(llama, {"tie_word_embeddings"});  // its builder ties
+  check_holds(config(plan_of("llama-3-8b")), {"model_type: \"LLAMA3\"", "models.llama3.llama3\""});
+  check_holds(config(plan_of("llama-2-7b")), {"llama2.llama2_tokenizer"});
+  // Other decoders with tied ends rotate halves, as Hugging Face's do.
+  check_holds(config(changed("llama-2-7b", [](Transformer& m) { m.tied_embeddings = true; })),
+              {"model_type: \"QWEN2\"", "models.qwen2.qwen2\""});
+
+  Plan adapters = plan_of("llama-3-8b", 2, 4);
+  const auto tuned = std::make_shared<Job>(*adapters.job);
+  fine_tune(tuned->workload, {.rank = 16});
+  adapters.job = tuned;
+  CHECK_THROWS_WITH(config(adapters), Catch::Contains("no tensor parallelism"));
+  adapters.choices.tp = 1;
+  adapters.choices.dp = 8;
+  CHECK_NOTHROW(config(adapters));
+  // Of LoRA's two matrices on all seven products of 32 layers (PEFT counts as many).
+  check_holds(script_of(adapters, ExportTarget::torchtune), {"41943040 of them trained"});
 }
 
 TEST_CASE("one hardware queue is asked for by Megatron Core without FSDP alone") {

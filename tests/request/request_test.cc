@@ -1,9 +1,11 @@
 #include "request/request.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "request/vary.h"
 
 namespace orrery {
@@ -93,6 +95,20 @@ TEST_CASE("fine-tuning is said beside the workload") {
   request.lora_rank = 0;
   CHECK_THROWS_WITH(question_of(request), Catch::Contains("`quantize_base` without `lora_rank`"));
   CHECK_THROWS_WITH(set(request, "quantize-base", "fp4"), Catch::Contains("expected one of none, int8, nf4"));
+}
+
+TEST_CASE("a configuration with quantised weights wants adapters, and is named where there are none") {
+  std::string text = read_file(ORRERY_TEST_DATA "/huggingface/llama-3.2-1b.json");
+  text.insert(text.find('{') + 1, R"("quantization_config": {"load_in_4bit": true},)");
+  const std::string file = (std::filesystem::temp_directory_path() / "orrery-quantised-config.json").string();
+  write_file_atomically(file, text);
+  Request request = gpt2();
+  request.workload = file;
+  CHECK_THROWS_WITH(question_of(request),
+                    Catch::Contains(file + " keeps its weights in nf4 (quantization_config)"));
+  request.lora_rank = 8;
+  CHECK(question_of(request).job->workload.transformer->fine_tuning.base == BaseType::nf4);
+  std::filesystem::remove(file);
 }
 
 TEST_CASE("an option is set from its text by any spelling of its name") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -34,6 +35,14 @@ std::string name_from(std::string_view file, std::string_view given, std::string
   return std::string(base.empty() ? type : base);
 }
 
+// How the names of transformers' classes with such heads end.
+constexpr std::array<std::string_view, 6> kHeadsOfLabels = {"ForSequenceClassification",
+                                                            "ForTokenClassification",
+                                                            "ForQuestionAnswering",
+                                                            "ForMultipleChoice",
+                                                            "RewardModel",
+                                                            "ForRewardModel"};
+
 // What bitsandbytes stores the weights in, which stay as they are beside adapters. (fp4 has as many bits and
 // scales as nf4.)
 BaseType base_type_of(Config& config) {
@@ -57,6 +66,22 @@ bool ignores_quantisation(Config& config) {
   if (quantised == nullptr || base_type_of(config) != BaseType::none) return false;
   const auto method = quantised->find("quant_method");
   return method == quantised->end() || *method != "fp8";
+}
+
+// A model with a head of some labels is planned as the language model that it was.
+std::string note_on_head(Config& config, const Transformer& t) {
+  const Json* classes = config.find("architectures");
+  if (classes == nullptr || !classes->is_array() || classes->empty() || !classes->front().is_string())
+    return {};
+  const std::string name = classes->front().get<std::string>();
+  const bool labels = std::any_of(kHeadsOfLabels.begin(), kHeadsOfLabels.end(),
+                                  [&](std::string_view end) { return name.ends_with(end); });
+  if (!labels) return {};
+  return fmt::format(
+      "{} is planned with a language model's head over {} tokens and its loss; its own head, of some labels, "
+      "takes "
+      "less time and memory",
+      name, t.vocab);
 }
 
 }  // namespace
@@ -96,6 +121,7 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   workload.notes = std::move(left_out);
   Transformer t = read_transformer(config, type, &workload);
   t.fine_tuning.base = base_type_of(outer);
+  if (std::string note = note_on_head(outer, t); !note.empty()) workload.notes.push_back(std::move(note));
   const bool ignored = ignores_quantisation(outer);
   check_transformer(t, [&](auto, auto what, auto expected) { throw UserError(file, 0, what, expected); });
   const std::string given = outer.text("_name_or_path", "");

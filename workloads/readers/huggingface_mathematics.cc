@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "workloads/checks.h"
+#include "workloads/huggingface_config.h"
 #include "workloads/readers/huggingface_structure.h"
 
 namespace orrery::internal {
@@ -17,12 +18,6 @@ namespace {
 constexpr double kMostFactor = 1e6;
 constexpr int kMostScaledPositions = 1 << 28;
 constexpr int kMostGroups = 1 << 16;
-
-// yarn's scores grow with the logarithm of the factor (arXiv 2309.00071, section 3.4; transformers'
-// modeling_rope_utils).
-double yarn_amplitude(double factor, double scale) {
-  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
-}
 
 // `rope_scaling`, or v5's `rope_parameters`.
 void read_scaling(Config& config, std::string_view key, Transformer* t) {
@@ -61,6 +56,10 @@ void read_scaling(Config& config, std::string_view key, Transformer* t) {
         all > 0 ? yarn_amplitude(scaling.factor, number("mscale", 1)) / yarn_amplitude(scaling.factor, all)
                 : yarn_amplitude(scaling.factor, 1);
     scaling.attention_factor = number("attention_factor", of_both);
+    if (all > 0 && t->mla) {  // DeepSeek's classes scale all scores besides, turned or not
+      const double amplitude = yarn_amplitude(scaling.factor, all);
+      t->attention_scale = amplitude * amplitude / std::sqrt(t->head_dim);
+    }
   } else {
     // transformers' others, and names that models in its style have; none changes what a step takes.
     constexpr std::array<std::string_view, 5> kOthers = {"longrope", "su", "ntk", "xdrope", "proportional"};

@@ -380,7 +380,29 @@ TEST_CASE("families: entries of the catalog are their configurations") {
     CHECK(catalog.parameters() == configuration.parameters());
     CHECK(catalog.forward_flops_per_sample(16384) == configuration.forward_flops_per_sample(16384));
     CHECK(catalog.transformer->unexecuted == configuration.transformer->unexecuted);
+    CHECK(catalog.transformer->attention_scale == Approx(configuration.transformer->attention_scale));
   }
+}
+
+TEST_CASE("families: a head of labels is said to be planned as a language model's") {
+  const auto with_class = [](const std::string& name) {
+    return parse("{\"architectures\": [\"" + name +
+                 "\"], \"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+                 "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100}");
+  };
+  CHECK(with_class("LlamaForCausalLM").notes.empty());
+  const std::vector<std::string> notes = with_class("LlamaForSequenceClassification").notes;
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].find("LlamaForSequenceClassification is planned with a language model's head over 100") ==
+        0);
+}
+
+TEST_CASE("families: mscale_all_dim scales all of latent attention's scores, as DeepSeek's classes do") {
+  const double amplitude = 0.1 * std::log(32.0) + 1;
+  const Transformer kimi = *load("kimi-k2").transformer;
+  CHECK(kimi.attention_scale == Approx(amplitude * amplitude / std::sqrt(192.0)));
+  CHECK(kimi.rotary_scaling.attention_factor == Approx(1));
+  CHECK(load("gpt-oss-20b").transformer->attention_scale == 0);
 }
 
 constexpr std::string_view kNew =
