@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "evidence/machines.h"
 #include "evidence/models.h"
+#include "planner/closed_form/figures.h"
 #include "program/placement.h"
 #include "proto/evidence.pb.h"
 #include "proto/textproto.h"
@@ -151,8 +153,12 @@ void complete_columns(Fields* row) {
 
 class StepReader {
  public:
-  StepReader(const CsvTable& table, const CsvRow& fields, const Instead& instead)
-      : row_(table, fields), job_(std::make_shared<Job>()), instead_(instead) {
+  // `micro_batch`: what is taken where the row names no size.
+  StepReader(const CsvTable& table, const CsvRow& fields, const Instead& instead, int micro_batch)
+      : row_(table, fields),
+        job_(std::make_shared<Job>()),
+        instead_(instead),
+        unstated_micro_batch_(micro_batch) {
     const std::string runtime = runtime_for(row_.text("framework"));
     unknown_framework_ = runtime.empty();
     row_.set("runtime", unknown_framework_ ? default_runtime(RuntimeUse::gpu).name : runtime);
@@ -196,6 +202,9 @@ class StepReader {
       throw Unreadable{"the layout is not stated, and data parallelism alone does not fit"};
     return step_;
   }
+
+  // Of one replica, where it may be cut into micro-batches as one likes; else 0.
+  std::int64_t cut_as_one_likes() const { return cut_as_one_likes_; }
 
  private:
   const proto::Reading& reading() const { return *findings_.reading; }
@@ -339,8 +348,15 @@ class StepReader {
     }
     c.micro_batch = std::min(static_cast<int>(replica_batch),
                              micro_batch(row_, reading(), static_cast<int>(replica_batch), c.pp));
-    if (!row_.stated("mbs_sequences") && row_.count("grad_accum") <= 0 && replica_batch > 1)
-      assume("micro-batches of 1", "the row names no size", kUnknownMicroBatchWidens);
+    if (!row_.stated("mbs_sequences") && row_.count("grad_accum") <= 0 && replica_batch > 1) {
+      if (!reading().batch_cut_by_stages()) {
+        c.micro_batch = unstated_micro_batch_;
+        cut_as_one_likes_ = replica_batch;
+      }
+      assume(fmt::format("micro-batches of {}", c.micro_batch),
+             "the row names no size; of those that fit, the fastest by the estimate",
+             kUnknownMicroBatchWidens);
+    }
     replica_batch = replica_batch / c.micro_batch * c.micro_batch;
     const std::int64_t nearest = replica_batch * c.dp;
     const double asked = measured_batch_ * share_;
@@ -440,7 +456,22 @@ class StepReader {
   double measured_batch_ = 0;     // of the row
   std::filesystem::path folder_;  // of the table
   double share_ = 1;              // of it that the plan's step takes
+  int unstated_micro_batch_ = 1;
+  std::int64_t cut_as_one_likes_ = 0;
 };
+
+// Where a row names no size of a micro-batch, people have tried some, and have published the best.
+constexpr int kMostMicroBatch = 16;
+// Of a plan that can be had, and fits; else none.
+std::optional<double> seconds_of(const Plan& plan) {
+  try {
+    check_plan(plan);
+  } catch (const UserError&) {
+    return {};
+  }
+  if (!planner::predict_memory(plan).fits()) return {};
+  return planner::estimate_step_seconds(plan);
+}
 
 }  // namespace
 
@@ -457,7 +488,19 @@ bool is_step_table(const CsvTable& table) {
 }
 
 ExplicitRow read_step(const CsvTable& table, const CsvRow& fields, const Instead& instead) {
-  return StepReader(table, fields, instead).read();
+  StepReader reader(table, fields, instead, 1);
+  ExplicitRow best = reader.read();
+  if (reader.cut_as_one_likes() <= 1) return best;
+  std::optional<double> least_s = seconds_of(best.plan);
+  for (int size = 2; size <= kMostMicroBatch && reader.cut_as_one_likes() % size == 0; size *= 2) {
+    ExplicitRow other = StepReader(table, fields, instead, size).read();
+    const std::optional<double> estimate_s = seconds_of(other.plan);
+    if (!least_s || !estimate_s || other.plan.choices.interleave != best.plan.choices.interleave) break;
+    if (*estimate_s >= *least_s) continue;
+    least_s = estimate_s;
+    best = std::move(other);
+  }
+  return best;
 }
 
 }  // namespace orrery::evidence
