@@ -153,6 +153,14 @@ void change(const std::vector<std::string>& changes, Choices* choices) {
     for (const std::string& name : message.recompute_modules())
       choices->recompute_modules |= modules_from_names(name);
   if (message.shard_group() > 0) choices->shard_group = message.shard_group();
+  choices->overlap_experts = message.overlap_experts();
+  message.clear_zero();
+  message.clear_recompute();
+  message.clear_recompute_layers();
+  message.clear_recompute_modules();
+  message.clear_shard_group();
+  message.clear_overlap_experts();
+  ORRERY_CHECK(message.ByteSizeLong() == 0, "a rule says of a plan what no row takes");
 }
 
 std::string plan_file(const ExplicitRow& row) {

@@ -14,6 +14,7 @@
 #include "evidence/report.h"
 #include "evidence/statistics.h"
 #include "evidence/validate.h"
+#include "planner/closed_form/figures.h"
 #include "tests/support/published.h"
 #include "topologies/readers/catalog.h"
 
@@ -160,6 +161,29 @@ TEST_CASE("what a row leaves open is taken by defaults that are said, with how f
   // More chunks than layers.
   CHECK(read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
         7);
+}
+
+TEST_CASE("where no micro-batch is stated, the fastest that fits is taken, and said") {
+  const auto read = [](const std::string& micro_batch) {
+    const CsvTable t = table("x,Megatron-LM,2021,GPT,40,6144,48,2048,A100,256,8,fp16,8,1,,,1024," +
+                             micro_batch + ",full,9.4,,,");
+    return read_step(t, t.rows[0]);
+  };
+  const ExplicitRow open = read("");
+  const int taken = open.plan.choices.micro_batch;
+  CHECK(taken > 1);  // six heads a rank are no multiple of four: Megatron-LM's softmax is not fused with one
+  const auto said = std::find_if(open.assumed.begin(), open.assumed.end(),
+                                 [](const Assumed& a) { return a.what.starts_with("micro-batches of "); });
+  REQUIRE(said != open.assumed.end());
+  CHECK(said->what == "micro-batches of " + std::to_string(taken));
+  CHECK(said->widens > 0);
+  const double least_s = planner::estimate_step_seconds(open.plan);
+  for (const char* size : {"1", "2", "4", "8", "16"}) {
+    const ExplicitRow stated = read(size);
+    CHECK(stated.plan.choices.micro_batch == std::stoi(size));
+    CHECK((planner::estimate_step_seconds(stated.plan) >= least_s ||
+           !planner::predict_memory(stated.plan).fits()));
+  }
 }
 
 TEST_CASE("how a model is sharded is read in anyone's words, and is a layout by itself") {
