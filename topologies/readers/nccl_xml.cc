@@ -124,14 +124,14 @@ class Dump {
       named = *found;
     }
     node.device = asked.empty() ? named : asked;
-    if (node.device == named) return;
     const SeenGpu first = seen(gpus_.front());
     const NvidiaGpu* taken = nvidia_gpu(node.device);
-    std::string why = named.empty() ? in_words(first) : named;
-    if (taken != nullptr && first.compute_capability > 0 &&
-        taken->compute_capability != first.compute_capability)
-      why += fmt::format(" of sm {}", first.compute_capability);
-    node.assumed.push_back(fmt::format("the dump's {} is taken for {}", why, node.device));
+    const bool other_sm = taken != nullptr && first.compute_capability > 0 &&
+                          taken->compute_capability != first.compute_capability;
+    if (node.device == named && !other_sm) return;
+    std::string what = named.empty() || named == node.device ? in_words(first) : named;
+    if (other_sm) what += fmt::format(" with sm {}", first.compute_capability);
+    node.assumed.push_back(fmt::format("the dump's {} is taken for {}", what, node.device));
   }
 
   void read_nvlinks(GpuNode& node) const {

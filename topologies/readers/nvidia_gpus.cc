@@ -209,8 +209,9 @@ std::string in_words(const SeenGpu& gpu) {
 }
 
 std::string unknown_gpu(const SeenGpu& gpu) {
-  return gpu.pci_id != 0 ? "the catalog has no " + in_words(gpu)
-                         : fmt::format("which GPU it is cannot be told of a {}", in_words(gpu));
+  if (gpu.pci_id != 0) return "the catalog has no " + in_words(gpu);
+  return gpu.compute_capability > 0 ? fmt::format("no PCI id says which {} it is", in_words(gpu))
+                                    : "no PCI id says which GPU it is";
 }
 
 std::string expected_device(const SeenGpu& gpu) {

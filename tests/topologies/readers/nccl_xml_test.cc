@@ -115,9 +115,12 @@ TEST_CASE("what the dump's GPUs are can be said, and the description says so") {
   CHECK_THAT(cluster.description,
              Catch::Contains("H100 SXM5 94GB (PCI id 0x2339) is taken for h100-sxm-80g"));
   const Cluster other = cluster_from_nccl_topology(dump(2), "topo.xml", {.device = "l4-24g"});
-  CHECK_THAT(other.description, Catch::Contains("h200-sxm-141g of sm 90 is taken for l4-24g"));
+  CHECK_THAT(other.description, Catch::Contains("h200-sxm-141g with sm 90 is taken for l4-24g"));
   CHECK_THAT(cluster_from_nccl_topology(dump(2), "topo.xml", {.device = "h200-sxm-141g"}).description,
              !Catch::Contains("taken for"));
+  // A PCI id and a compute capability that contradict each other.
+  CHECK_THAT(read_dump(all_replaced(dump(2), "sm=\"90\"", "sm=\"80\"")).description,
+             Catch::Contains("GPU of PCI id 0x2335 with sm 80 is taken for h200-sxm-141g"));
   CHECK_THROWS_WITH(cluster_from_nccl_topology(kPcieDump, "topo.xml", {.device = "h300"}),
                     Catch::Contains("unknown device 'h300'"));
 }
@@ -180,7 +183,7 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
       {replaced_in_dump(kPcieDump, "dev=\"1\"", "dev=\"one\""), 4, "dev=\"one\""},
       {replaced_in_dump(kPcieDump, "0x2684", "0x20b2"), 4, "two kinds, a100-sxm-80g and rtx-4090"},
       {replaced_in_dump(replaced_in_dump(kPcieDump, "0x2684", "0x0000"), "sm=\"89\"", "sm=\"30\""), 3,
-       "a GPU of compute capability 3.0 (expected `device`"},
+       "no PCI id says which GPU of compute capability 3.0 it is (expected `device`"},
       {replaced_in_dump(kPcieDump, "0x2684", "0x20f1"), 3,
        "the catalog has no A100 PCIe 40GB (PCI id 0x20f1)"},
       {replaced_in_dump(kPcieDump, "0x2684", "0xffff"), 3,
@@ -188,7 +191,7 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
        "there are "
        "l4-24g, l40s, rtx-4090, rtx-6000-ada-48g)"},
       {replaced_in_dump(kPcieDump, "device=\"0x2684\" ", ""), 3,
-       "cannot be told of a GPU of compute capability 8.9"},
+       "no PCI id says which GPU of compute capability 8.9 it is"},
       {replaced_in_dump(kPcieDump, "link_width=\"16\"", "link_width=\"wide\""), 3, "link_width"},
       {replaced_in_dump(kPcieDump, "\"25000\"", "\"much\""), 5, "speed=\"much\""},
       {replaced_in_dump(dump(2), "speed=\"400000\"", "speed=\"200000\""), 31, "two speeds"},
