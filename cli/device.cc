@@ -84,7 +84,7 @@ Command device_command() {
       "device",
       "checks a device profile of yours, or prints one to fill in",
       {text_option({.key = "file",
-                    .help = "a device profile, or a cluster file with devices of its own (docs/devices.md)",
+                    .help = "a device profile, or a cluster file: its devices and links (docs/devices.md)",
                     .positional = true},
                    options->file),
        switch_option({.key = "template", .help = "prints a device profile to fill in from a datasheet"},

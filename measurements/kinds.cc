@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/statistics.h"
@@ -36,6 +39,79 @@ std::string family_of(const std::string& profile) {
     at = end + 1;
   }
   return profile;
+}
+
+bool is_letter_or_digit(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+// Words of letters and digits, in lower case: "NVIDIA A100-SXM4-80GB" has "nvidia", "a100", "sxm4" and
+// "80gb".
+std::vector<std::string> parts_of_name(std::string_view name) {
+  std::vector<std::string> parts;
+  bool inside = false;
+  for (const char c : name) {
+    if (is_letter_or_digit(c)) {
+      if (!inside) parts.emplace_back();
+      parts.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    inside = is_letter_or_digit(c);
+  }
+  return parts;
+}
+
+// What tells devices of one family apart, so far as a name has it: how the module is built ("sxm", "pcie",
+// "nvl"), and its memory in GB.
+struct Variant {
+  std::set<std::string> forms;
+  std::set<int> memory_gb;
+};
+
+Variant variant_in(std::string_view name) {
+  Variant variant;
+  const std::vector<std::string> parts = parts_of_name(name);
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    const std::string& part = parts[at];
+    const auto starts = [&](std::string_view with) {
+      return part.starts_with(with) && std::all_of(part.begin() + static_cast<std::ptrdiff_t>(with.size()),
+                                                   part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    };
+    if (starts("sxm")) variant.forms.insert("sxm");
+    if (starts("pcie") || part == "pci") variant.forms.insert("pcie");
+    if (starts("nvl")) variant.forms.insert("nvl");
+    int number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    const std::string_view unit(end, static_cast<std::size_t>(part.data() + part.size() - end));
+    const bool next =
+        unit.empty() && at + 1 < parts.size() && (parts[at + 1] == "gb" || parts[at + 1] == "gib");
+    if (error == std::errc() && (unit == "g" || unit == "gb" || unit == "gib" || next))
+      variant.memory_gb.insert(number);
+  }
+  return variant;
+}
+
+bool is_ti(std::string_view profile) {
+  const std::vector<std::string> parts = parts_of_name(profile);
+  return std::find(parts.begin(), parts.end(), "ti") != parts.end();
+}
+
+// Whether something measured on `words` may have been measured on this device of the same family. What the
+// words leave open is no contradiction, nor a size that no device of the family has ("GH200 480GB" has a
+// processor's).
+bool may_be(const std::string& words, const std::string& profile) {
+  const Variant said = variant_in(words), device = variant_in(profile);
+  const auto apart = [](const auto& a, const auto& b) {
+    return !a.empty() && !b.empty() &&
+           std::none_of(a.begin(), a.end(), [&](const auto& one) { return b.contains(one); });
+  };
+  if (apart(said.forms, device.forms)) return false;
+  std::set<int> known;
+  for (const CatalogEntry& entry : catalog_devices())
+    if (family_of(entry.name) == family_of(profile)) known.merge(variant_in(entry.name).memory_gb);
+  std::set<int> sizes;
+  for (const int size : said.memory_gb)
+    if (known.contains(size)) sizes.insert(size);
+  return !apart(sizes, device.memory_gb);
 }
 
 // Null: of none.
@@ -159,7 +235,10 @@ void check_device(const std::string& device, const Context& context, const std::
   for (const NodeGroup& group : context.cluster.groups) {
     const DeviceProfile& profile = context.cluster.profiles[static_cast<std::size_t>(group.node.profile)];
     // A device that somebody describes may have any name.
-    if (!is_catalog_device(profile.name) || family_of(profile.name) == family_of(named)) return;
+    if (!is_catalog_device(profile.name) ||
+        (family_of(profile.name) == family_of(named) && is_ti(profile.name) == is_ti(named) &&
+         may_be(device, profile.name)))
+      return;
     expected += (expected.empty() ? "" : ", ") + profile.name;
   }
   throw UserError(

@@ -71,7 +71,8 @@ PYBIND11_MODULE(_native, module) {
       .def_readwrite("nccl_topology", &DiscoverRequest::nccl_topology)
       .def_readwrite("nvidia_smi", &DiscoverRequest::nvidia_smi)
       .def_readwrite("device", &DiscoverRequest::device)
-      .def_readwrite("port_bytes_per_s", &DiscoverRequest::port_bytes_per_s);
+      .def_readwrite("port_bytes_per_s", &DiscoverRequest::port_bytes_per_s)
+      .def_readwrite("pcie_bytes_per_s", &DiscoverRequest::pcie_bytes_per_s);
   define_plans(module);
   define_timelines(module);
   define_runs(module);

@@ -53,6 +53,7 @@ class DiscoverRequest:
     nvidia_smi: str
     device: str
     port_bytes_per_s: float
+    pcie_bytes_per_s: float
 
 class WhatifLimits:
     tokens: float | None

@@ -264,9 +264,10 @@ def check_device(file: PathLike) -> Answer:
 
 
 def discover(*, gpus: bool = False, nccl_topology: PathLike = "", nvidia_smi: PathLike = "", device: str = "",
-             port_bytes_per_s: float = 0) -> Answer:
+             port_bytes_per_s: float = 0, pcie_bytes_per_s: float = 0) -> Answer:
     """This machine (its cores, or its GPUs), or one by what its tools printed, as a cluster."""
     request = _native.DiscoverRequest()
-    request.gpus, request.device, request.port_bytes_per_s = gpus, device, port_bytes_per_s
+    request.gpus, request.device = gpus, device
+    request.port_bytes_per_s, request.pcie_bytes_per_s = port_bytes_per_s, pcie_bytes_per_s
     request.nccl_topology, request.nvidia_smi = os.fspath(nccl_topology), os.fspath(nvidia_smi)
     return Answer(_native.discover(request))

@@ -112,6 +112,8 @@ class CalibrateFrom(OrreryCase):
         self.refused("calibrate", "dgx-h100", "--from", table, other, says=["other.csv:2", "steps.csv:2"])
         (self.folder / "a100.csv").write_text("model,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,A100,8,64,9\n")
         self.refused("calibrate", "dgx-h100", "--from", "a100.csv", says=["a100.csv:2", "A100"])
+        (self.folder / "pcie.csv").write_text("model,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,H100 PCIe,8,64,9\n")
+        self.refused("calibrate", "dgx-h100", "--from", "pcie.csv", says=["pcie.csv:2", "H100 PCIe", "h100-sxm-80g"])
         self.refused("calibrate", "dgx-h100", "--from", self.table("ms.csv", 1250), code=3, says="ms.csv:2")
         self.refused("calibrate", "dgx-h100", "--from", self.table("us.csv", 1e-3), code=3, says="us.csv:2")
         ranks = "".join(f"#  Rank  {rank} Group  0 Pid 1 on a device  {rank} [0x1] NVIDIA H100\n" for rank in range(8))

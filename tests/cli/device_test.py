@@ -54,8 +54,6 @@ devices {{
         self.refused("device", says="--template")
         self.refused("device", "--template", "slow.textproto", says="--template")
         self.refused("device", "nowhere.textproto", says="nowhere")
-        self.refused("device", self.written("none.textproto", 'name: "c"\ngroups { count: 1 node { device: "t4" devices: 1 } }'),
-                     says="describes no device")
 
     def test_what_is_unlike_all_known_devices_is_said(self):
         for key, value in (("memory_bandwidth_bytes_per_s", "1.2e15"), ("peak_power_w", "35000"),
@@ -64,7 +62,27 @@ devices {{
             self.assertTrue(result["implausible"], key)
         self.assertRegex(self.done("device", "odd.textproto"), r"Implausible:\n  my-accelerator: memory_bytes is 46.4 TiB; devices")
 
+    def test_links_of_a_cluster_of_catalog_devices_are_looked_at(self):
+        mesh = "mesh_links: [0, 1, 1, 2,  1, 0, 2, 1,  1, 2, 0, 1,  2, 1, 1, 0]"
+
+        def implausible(device, intra, nic=""):
+            result = self.json("device", self.written("c.textproto", f"""name: "c"
+groups {{ count: 1 node {{ device: "{device}" devices: 4 intra {{ {intra} latency_s: 1e-6 }} {nic} }} }}"""))
+            self.assertEqual(result["devices"], [])
+            return " ".join(result["implausible"])
+
+        rate = "bandwidth_bytes_per_s"
+        self.assertIn("25.0 GB/s for all of a device's links, 6.25 GB/s for each of 4; the catalog's nodes of v100-sxm2-16g "
+                      "have 25.0 GB/s for each", implausible("v100-sxm2-16g", f"kind: NVLINK_MESH {rate}: 25e9 {mesh}"))
+        self.assertEqual(implausible("v100-sxm2-16g", f"kind: NVLINK_MESH {rate}: 100e9 {mesh}"), "")
+        for wrong in ("450e12", "900e9", "200e9"):  # a unit, both ways, another generation's
+            self.assertIn("the catalog's nodes of h100-sxm-80g have 450 GB/s", implausible("h100-sxm-80g", f"kind: NVSWITCH {rate}: {wrong}"))
+        self.assertEqual(implausible("h100-sxm-80g", f"kind: NVSWITCH {rate}: 450e9"), "")
+        self.assertIn("nic.bandwidth", implausible("t4", f"kind: PCIE {rate}: 12e9", f"nic {{ count: 1 {rate}: 25e12 latency_s: 1e-6 pcie_{rate}: 12e9 }}"))
+
     def test_nothing_of_the_catalog_is_implausible(self):
+        for file in sorted((SOURCE / "topologies" / "catalog").glob("*.textproto")):
+            self.assertEqual(self.json("device", file)["implausible"], [], file.name)
         for file in sorted((SOURCE / "topologies" / "devices").glob("*.textproto")):
             self.assertEqual(self.json("device", file)["implausible"], [], file.name)
 
@@ -75,6 +93,7 @@ devices {{
             name = re.search(r'name: "(.*?)"', text)[1]
             self.written(f"{name}.textproto", text)
             plans[name] = self.json("plan", "gpt2", f"{name}.textproto", "--seq-len", "512")
+            self.assertEqual(self.json("device", f"{name}.textproto")["implausible"], [], name)
         self.assertEqual({name: (plan["nodes"], plan["devices"]) for name, plan in plans.items()},
                          {"our-accelerators": (8, 32), "v100-and-t4": (4, 16), "slingshot-site": (48, 192)})
         self.assertEqual([plan["plans"][0]["rests_on"]["device"] for plan in plans.values()],

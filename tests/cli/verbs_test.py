@@ -94,6 +94,20 @@ class Verbs(OrreryCase):
         self.assertEqual((result["devices"], result["groups"][0]["network_ports"]), (1, 1))
         self.done("plan", "gpt2", "node.textproto", "--global-batch", 8)
         self.refused("discover", "--nccl-topology", "nowhere.xml", says="nowhere.xml")
+        text = (self.folder / "topology.xml").read_text()
+        (self.folder / "topology.xml").write_text(text.replace("0x2335", "0x2339").replace("32.0 GT/s PCIe", "Unknown speed"))
+        unknown = ["discover", "--nccl-topology", "topology.xml"]
+        self.refused(*unknown, says=["topology.xml:5:", "H100 SXM5 94GB (PCI id 0x2339)", "--device", "h100-sxm-80g, "])
+        result = self.json(*unknown, "--device", "h100-sxm-80g", "--out", "node.textproto")
+        self.assertEqual(result["groups"][0]["device"], "h100-sxm-80g")
+        for note in ("is taken for h100-sxm-80g", "PCIe 3.0, as NCCL does", "gets what PCIe carries, 13.0 GB/s"):
+            self.assertIn(note, result["description"])
+            self.assertIn(note, (self.folder / "node.textproto").read_text())
+        self.assertNotIn("PCIe", self.json(*unknown, "--device", "h100-sxm-80g", "--pcie-rate", 52e9)["description"])
+        self.refused(*unknown, "--device", "h300", says="unknown device 'h300'")
+        self.refused(*unknown, "--port-rate", 1e9, says="--port-rate without --nvidia-smi")
+        self.refused("discover", "--device", "h100-sxm-80g", says="--device")
+        self.refused("discover", "--pcie-rate", 1e9, says="--pcie-rate")
 
     def test_discover_reads_nvidia_smi_s_matrix(self):
         (self.folder / "topo.txt").write_text("""\tGPU0\tGPU1\tNIC0\tCPU Affinity
@@ -106,6 +120,12 @@ NIC0\tPIX\tPIX\t X
         self.assertEqual((result["devices"], result["groups"][0]["network_ports"]), (2, 1))
         self.assertEqual(self.json(*words)["groups"][0]["network_ports"], 0)
         self.done("plan", "gpt2", "node.textproto", "--global-batch", 8)
+        # A port of 400 Gb/s beside an H100 is not throttled by the PCIe of an A100.
+        words[-1] = "h100-sxm-80g"
+        self.assertIn("PCIe 5.0 x16 (52.0 GB/s)", self.json(*words, "--port-rate", 50e9, "--out", "node.textproto")["description"])
+        self.assertIn("pcie_bandwidth_bytes_per_s: 52000000000", (self.folder / "node.textproto").read_text())
+        self.assertIn("gets what PCIe carries, 24.0 GB/s",
+                      self.json(*words, "--port-rate", 50e9, "--pcie-rate", 24e9)["description"])
         self.refused("discover", "--nvidia-smi", "topo.txt", says="--device")
         self.refused(*words, "--nccl-topology", "topo.txt", says="one of")
 

@@ -46,6 +46,42 @@ const std::string kHeader = "model,n_gpus,tp,gbs_sequences,seq_len_tokens,step_t
 
 }  // namespace
 
+TEST_CASE("devices of one family are told apart by what their words name of form and memory") {
+  const auto is_of = [](const std::string& words, const std::string& cluster) {
+    try {
+      measurements::check_device(words, {load_cluster(cluster), ""}, "s.csv", 2);
+    } catch (const UserError& error) {
+      CHECK_THAT(error.what(), Catch::StartsWith("s.csv:2: was measured on '" + words + "'"));
+      return false;
+    }
+    return true;
+  };
+  for (const char* words :
+       {"H100", "NVIDIA H100 80GB HBM3", "H100 SXM5", "H100-80GB SXM", "h100-sxm-80g", "8 x H100 NVLink"})
+    CHECK(is_of(words, "dgx-h100"));
+  for (const char* words : {"H100 PCIe", "NVIDIA H100 PCIe", "H100 80GB PCIe", "H100-PCI", "H100 NVL",
+                            "NVIDIA H100 NVL", "h100-pcie-80g", "H100-96GB HBM2e SXM (500W)", "H200", "A100"})
+    CHECK_FALSE(is_of(words, "dgx-h100"));
+  CHECK(is_of("NVIDIA H200 NVL", "h200-nvl-4"));
+  CHECK(is_of("NVIDIA H200", "h200-nvl-4"));
+  CHECK_FALSE(is_of("NVIDIA H200 NVL", "dgx-h200"));
+  CHECK(is_of("NVIDIA A100-SXM4-80GB", "dgx-a100"));
+  CHECK_FALSE(is_of("NVIDIA A100 80GB PCIe", "dgx-a100"));
+  CHECK_FALSE(is_of("NVIDIA A100-SXM4-40GB", "dgx-a100"));
+  CHECK(is_of("NVIDIA A100-SXM4-40GB", "dgx-a100-40g"));
+  CHECK_FALSE(is_of("Tesla V100-PCIE-32GB", "dgx-v100-32g"));
+  CHECK_FALSE(is_of("Tesla V100-SXM2-16GB", "dgx-v100-32g"));
+  CHECK_FALSE(is_of("NVIDIA H800 PCIe", "hgx-h800"));
+  // The processor's memory; and a word that no device of the family has in its name.
+  CHECK(is_of("NVIDIA GH200 480GB", "gh200-quad"));
+  CHECK_FALSE(is_of("NVIDIA GH200 144G HBM3e", "gh200-quad"));
+  CHECK(is_of("NVIDIA L40S PCIe", "pcie-l40s"));
+  CHECK(is_of("NVIDIA GB200 NVL72", "gb200-nvl72"));
+  CHECK(is_of("GeForce RTX 2080 Ti", "pcie-2080-ti"));
+  CHECK_FALSE(is_of("GeForce RTX 2080 Ti", "pcie-2080"));
+  CHECK_FALSE(is_of("GeForce RTX 2080", "pcie-2080-ti"));
+}
+
 TEST_CASE("nccl-tests: a test without a name is told by its operation, root and bus bandwidth") {
   const Measurements all =
       read(old_nccl("NVIDIA H100 80GB HBM3", kRow + "node-a:100:112 [0] NCCL INFO comm 0x55 done\n"));

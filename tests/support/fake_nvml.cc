@@ -1,6 +1,6 @@
 // A driver's library for machines without one: four A100 of which 0-1 and 2-3 are joined by four NVLinks
-// each, or, with FAKE_NVML=switch, eight H200 with eighteen NVLinks to switches; "mixed": two kinds; "none":
-// no GPU.
+// each, or, with FAKE_NVML=switch, eight H200 with eighteen NVLinks to switches; "mixed": two kinds;
+// "unknown": A100 that the catalog has not; "none": no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +25,7 @@ PciInfo pci_of(std::size_t index) {
   PciInfo info{};
   info.bus = static_cast<unsigned>(0x10 + index);
   const bool hopper = mode() == "switch" || (mode() == "mixed" && index == 1);
-  info.pci_device_id = hopper ? 0x233510deU : 0x20b210deU;
+  info.pci_device_id = mode() == "unknown" ? 0x20f110deU : hopper ? 0x233510deU : 0x20b210deU;
   return info;
 }
 

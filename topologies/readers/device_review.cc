@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -75,10 +76,15 @@ struct Span {
   }
 };
 
+// "25.0 GB/s", "25.0 GB/s to 50.0 GB/s"
+std::string span_words(const Span& span, std::string (*words)(double)) {
+  return span.least == span.most ? words(span.least)
+                                 : fmt::format("{} to {}", words(span.least), words(span.most));
+}
+
 std::string doubt(const std::string& what, double value, const Span& span, std::string (*words)(double),
                   const std::string& of_whom) {
-  return fmt::format("{} is {}; {} have {} to {}", what, words(value), of_whom, words(span.least),
-                     words(span.most));
+  return fmt::format("{} is {}; {} have {}", what, words(value), of_whom, span_words(span, words));
 }
 
 void review_figures(const DeviceProfile& device, std::vector<std::string>& implausible) {
@@ -102,6 +108,53 @@ void review_figures(const DeviceProfile& device, std::vector<std::string>& impla
                                       human_bytes(device.context_bytes), human_bytes(device.memory_bytes)));
 }
 
+// Most links of one device of a node; 0: the node does not count them.
+int most_links(const NodeType& node) {
+  int most = 0;
+  const std::vector<int>& links = node.intra.mesh_links;
+  for (std::size_t at = 0; at + static_cast<std::size_t>(node.devices) <= links.size();
+       at += static_cast<std::size_t>(node.devices))
+    most = std::max(most, std::accumulate(links.begin() + static_cast<std::ptrdiff_t>(at),
+                                          links.begin() + static_cast<std::ptrdiff_t>(at) + node.devices, 0));
+  return most;
+}
+
+bool joins_devices(IntraKind kind) {
+  return kind == IntraKind::nvswitch || kind == IntraKind::nvlink_mesh;
+}
+
+// Links of a device that the catalog's nodes have, too: they are the silicon's. A board may lead out fewer of
+// them, which its mesh_links say.
+void review_links_of_device(const NodeType& node, const std::string& device, const std::string& where,
+                            std::vector<std::string>& implausible) {
+  if (!joins_devices(node.intra.kind) || !node.intra.torus.empty()) return;
+  const int links = most_links(node);
+  Span all, each;
+  for (const CatalogEntry& entry : catalog_clusters()) {
+    if (entry.name.starts_with("localhost")) continue;
+    const Cluster known = load_cluster(entry.name);
+    for (const NodeGroup& group : known.groups) {
+      if (known.profiles[static_cast<std::size_t>(group.node.profile)].name != device ||
+          !joins_devices(group.node.intra.kind))
+        continue;
+      all.add(group.node.intra.bandwidth_bytes_per_s);
+      if (const int many = most_links(group.node); many > 0)
+        each.add(group.node.intra.bandwidth_bytes_per_s / many);
+    }
+  }
+  const std::string whose = fmt::format("the catalog's nodes of {}", device);
+  const double rate = node.intra.bandwidth_bytes_per_s;
+  if (links > 0 && each.most > 0) {
+    if (each.far_from(rate / links, kFurtherInProportion))
+      implausible.push_back(fmt::format(
+          "{}.intra.bandwidth_bytes_per_s is {} for all of a device's links, {} for "
+          "each of {}; {} have {} for each",
+          where, human_rate(rate), human_rate(rate / links), links, whose, span_words(each, human_rate)));
+  } else if (all.far_from(rate, kFurtherInProportion)) {
+    implausible.push_back(doubt(where + ".intra.bandwidth_bytes_per_s", rate, all, human_rate, whose));
+  }
+}
+
 void review_links(const Cluster& cluster, std::vector<std::string>& implausible) {
   Span ports, same_kind[4];
   for (const CatalogEntry& entry : catalog_clusters()) {
@@ -115,7 +168,11 @@ void review_links(const Cluster& cluster, std::vector<std::string>& implausible)
     const NodeType& node = cluster.groups[g].node;
     const std::string where = fmt::format("groups[{}].node", g);
     const Span& links = same_kind[static_cast<std::size_t>(node.intra.kind)];
-    if (const double rate = node.intra.bandwidth_bytes_per_s; links.far_from(rate, kFurther))
+    const std::size_t before = implausible.size();
+    review_links_of_device(node, cluster.profiles[static_cast<std::size_t>(node.profile)].name, where,
+                           implausible);
+    if (const double rate = node.intra.bandwidth_bytes_per_s;
+        implausible.size() == before && links.far_from(rate, kFurther))
       implausible.push_back(doubt(where + ".intra.bandwidth_bytes_per_s", rate, links, human_rate,
                                   "such links of the catalog's nodes"));
     if (const double rate = node.nic.bandwidth_bytes_per_s; ports.far_from(rate, kFurther))
@@ -195,9 +252,6 @@ DeviceReview review_devices(const std::string& text, const std::string& file) {
     parse_textproto(text, file, &message);
     review.cluster = cluster_from_proto(message, file, text);
     review_links(review.cluster, review.implausible);
-    if (message.devices_size() == 0)
-      throw UserError(file, 0, "describes no device",
-                      "expected `devices`, or a device profile (`orrery device` with `template` prints one)");
   } else {
     proto::DeviceProfile* device = message.add_devices();
     parse_textproto(text, file, device);

@@ -19,9 +19,10 @@ Cluster discover_localhost();
 Cluster discover_uncalibrated_localhost();
 
 // One node of this machine's GPUs with their NVLinks and InfiniBand ports, from NVML (loaded at run time) and
-// the kernel; nothing where there is no NVML or no GPU. Throws UserError where the GPUs are of different
-// models.
-std::optional<Cluster> discover_gpus();
+// the kernel; nothing where there is no NVML or no GPU. `device`: what to take the GPUs for; empty:
+// the catalog's by their PCI ids. Throws UserError where the GPUs are of different models, or none of the
+// catalog's.
+std::optional<Cluster> discover_gpus(const std::string& device = {});
 
 // What identifies this machine in a calibration: "machine: Intel(R) Xeon(R) …, 2 cores". A calibration's
 // `source` holds it.

@@ -16,6 +16,7 @@
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/discover.h"
 #include "topologies/readers/gpu_node.h"
+#include "topologies/readers/nvidia_gpus.h"
 
 namespace orrery {
 namespace {
@@ -75,17 +76,12 @@ struct Library {
 
 struct Gpu {
   std::string name;
-  std::string device;  // of the catalog
+  std::string device;  // of the catalog; empty: it has none
+  SeenGpu seen;
   nvml::PciInfo pci{};
   double pcie_bytes_per_s = 0;
   std::vector<nvml::PciInfo> peers;  // one for each live NVLink
 };
-
-// As NCCL reckons: 15 units of 100 Mb/s a lane in the first generation, doubling, over 80.
-double pcie_bytes_per_s(unsigned generation, unsigned width) {
-  if (generation < 1 || generation > 7 || width < 1 || width > 32) return 12e9;
-  return width * 15.0 * static_cast<double>(1U << (generation - 1)) / 80 * 1e9;
-}
 
 Gpu read_gpu(const nvml::Library& library, unsigned index) {
   Gpu gpu;
@@ -99,17 +95,13 @@ Gpu read_gpu(const nvml::Library& library, unsigned index) {
       library.pci_info(device, &gpu.pci) != nvml::kSuccess)
     throw InternalError(fmt::format("NVML does not describe GPU {}", index));
   gpu.name.assign(name.data(), strnlen(name.data(), name.size()));
-  auto found = device_of_pci_id(gpu.pci.pci_device_id >> 16);
-  if (!found) found = device_of_compute_capability(major * 10 + minor);
-  if (!found)
-    throw UserError(fmt::format("GPU {} is a {}, which the catalog has not", index, gpu.name),
-                    "expected one of its devices: write a cluster file with your own profile");
-  gpu.device = *found;
+  gpu.seen = {.pci_id = gpu.pci.pci_device_id >> 16, .compute_capability = major * 10 + minor};
+  gpu.device = device_of(gpu.seen).value_or("");
   unsigned generation = 0;
   unsigned width = 0;
   library.link_generation(device, &generation);
   library.link_width(device, &width);
-  gpu.pcie_bytes_per_s = pcie_bytes_per_s(generation, width);
+  gpu.pcie_bytes_per_s = pcie_bytes_per_s(static_cast<int>(generation), static_cast<int>(width));
   for (unsigned link = 0; link < nvml::kMaxNvLinks; ++link) {
     unsigned state = 0;
     nvml::PciInfo peer{};
@@ -219,16 +211,21 @@ void read_ports(const std::vector<Gpu>& gpus, GpuNode& node) {
 
 }  // namespace
 
-std::optional<Cluster> discover_gpus() {
+std::optional<Cluster> discover_gpus(const std::string& device) {
   const std::vector<Gpu> gpus = read_gpus();
   if (gpus.empty()) return std::nullopt;
   GpuNode node;
-  node.device = gpus[0].device;
+  node.device = device.empty() ? gpus[0].device : device;
+  if (node.device.empty())
+    throw UserError(fmt::format("GPU 0 is {}: {}", gpus[0].name, unknown_gpu(gpus[0].seen)),
+                    "expected `orrery discover` with `gpus` and " + expected_device(gpus[0].seen));
+  if (node.device != gpus[0].device)
+    node.assumed.push_back(fmt::format("{} is taken for {}", gpus[0].name, node.device));
   node.devices = static_cast<int>(gpus.size());
   node.pcie_bytes_per_s = gpus[0].pcie_bytes_per_s;
   node.bridge_bytes_per_s = 10e9;  // NCCL's constant for two Intel processors since Skylake
   for (const Gpu& gpu : gpus) {
-    if (gpu.device != node.device)
+    if (gpu.device != gpus[0].device || (gpu.device.empty() && gpu.seen.pci_id != gpus[0].seen.pci_id))
       throw UserError(fmt::format("this machine has GPUs of two kinds, {} and {}", gpus[0].name, gpu.name),
                       "expected one kind: write a cluster file");
     node.host_bridge.push_back(numa_node(pci_folder(gpu.pci)));

@@ -3,64 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "topologies/communication_defaults.h"
 #include "topologies/readers/catalog.h"
+#include "topologies/readers/nvidia_gpus.h"
 
 namespace orrery {
 namespace {
-
-struct PciId {
-  unsigned id;
-  std::string_view device;
-};
-// pci.ids, vendor 10de.
-constexpr std::array<PciId, 18> kPciIds = {{{0x15f8, "p100-pcie-16g"},
-                                            {0x15f9, "p100-sxm2-16g"},
-                                            {0x1db1, "v100-sxm2-16g"},
-                                            {0x1db4, "v100-pcie-16g"},
-                                            {0x1db5, "v100-sxm2-32g"},
-                                            {0x1db6, "v100-pcie-32g"},
-                                            {0x1eb8, "t4"},
-                                            {0x20b0, "a100-sxm-40g"},
-                                            {0x20b2, "a100-sxm-80g"},
-                                            {0x20b5, "a100-pcie-80g"},
-                                            {0x2330, "h100-sxm-80g"},
-                                            {0x2331, "h100-pcie-80g"},
-                                            {0x2335, "h200-sxm-141g"},
-                                            {0x2684, "rtx-4090"},
-                                            {0x26b9, "l40s"},
-                                            {0x2901, "b200-sxm-180g"},
-                                            {0x2941, "gb200-186g"},
-                                            {0x3182, "b300-sxm-288g"}}};
-
-struct Capability {
-  int sm;
-  std::string_view device;
-};
-constexpr std::array<Capability, 8> kCapabilities = {{{60, "p100-sxm2-16g"},
-                                                      {70, "v100-sxm2-32g"},
-                                                      {75, "t4"},
-                                                      {80, "a100-sxm-80g"},
-                                                      {89, "l40s"},
-                                                      {90, "h100-sxm-80g"},
-                                                      {100, "b200-sxm-180g"},
-                                                      {103, "b300-sxm-288g"}}};
-
-struct Generation {
-  std::string_view name;
-  int nvlinks;
-  double link_bytes_per_s;
-};
-// Datasheets: P100 160 GB/s both ways, V100 300, A100 600, H100 900, B200 1800.
-constexpr std::array<Generation, 5> kGenerations = {{{"pascal", 4, 20e9},
-                                                     {"volta", 6, 25e9},
-                                                     {"ampere", 12, 25e9},
-                                                     {"hopper", 18, 25e9},
-                                                     {"blackwell", 18, 50e9}}};
 
 constexpr double kNvlinkLatencyS = 1e-6;  // as in the catalog's clusters
 constexpr double kPcieLatencyS = 2e-6;
@@ -94,7 +46,8 @@ int devices_per_bridge(const std::vector<int>& bridge) {
 
 IntraNode intra_of(const GpuNode& node, std::string_view generation) {
   IntraNode intra;
-  const double link = nvlink_bytes_per_s(generation) > 0 ? nvlink_bytes_per_s(generation) : 25e9;
+  const NvidiaGpu* gpu = nvidia_gpu(node.device);
+  const double link = nvlink_bytes_per_s(gpu != nullptr ? gpu->compute_capability : 80);  // as NCCL
   if (node.switch_links > 0) {
     intra.kind = IntraKind::nvswitch;
     intra.bandwidth_bytes_per_s = node.switch_links * link;
@@ -124,20 +77,6 @@ IntraNode intra_of(const GpuNode& node, std::string_view generation) {
 
 }  // namespace
 
-std::optional<std::string> device_of_pci_id(unsigned id) {
-  for (const PciId& entry : kPciIds) {
-    if (entry.id == id) return std::string(entry.device);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> device_of_compute_capability(int sm) {
-  for (const Capability& entry : kCapabilities) {
-    if (entry.sm == sm) return std::string(entry.device);
-  }
-  return std::nullopt;
-}
-
 std::vector<int> agreed_links(std::vector<int> links, int devices) {
   for (int a = 0; a < devices; ++a)
     for (int b = 0; b < a; ++b) {
@@ -147,20 +86,6 @@ std::vector<int> agreed_links(std::vector<int> links, int devices) {
     }
   if (std::none_of(links.begin(), links.end(), [](int count) { return count > 0; })) links.clear();
   return links;
-}
-
-int nvlinks_of(std::string_view generation) {
-  for (const Generation& entry : kGenerations) {
-    if (entry.name == generation) return entry.nvlinks;
-  }
-  return 0;
-}
-
-double nvlink_bytes_per_s(std::string_view generation) {
-  for (const Generation& entry : kGenerations) {
-    if (entry.name == generation) return entry.link_bytes_per_s;
-  }
-  return 0;
 }
 
 Cluster cluster_of_gpus(const GpuNode& node, const std::string& name, const std::string& source,
@@ -190,6 +115,10 @@ Cluster cluster_of_gpus(const GpuNode& node, const std::string& name, const std:
       "one node of {} {}, {} network ports; its fabric is assumed to be one "
       "non-blocking switch",
       node.devices, node.device, type.nic.count);
+  for (const std::string& assumed : node.assumed) cluster.description += "; " + assumed;
+  if (type.nic.count > 0 && node.pcie_bytes_per_s < node.port_bytes_per_s)
+    cluster.description += fmt::format("; a port of {} gets what PCIe carries, {}",
+                                       human_rate(node.port_bytes_per_s), human_rate(node.pcie_bytes_per_s));
   cluster.communication = default_communication(CommunicationLibrary::nccl, cluster.fabric.transport);
   cluster.groups.push_back({std::move(type), 1});
   return rechecked(cluster, file);

@@ -1,7 +1,6 @@
 // A node of NVIDIA GPUs from the facts that NCCL's topology dump, `nvidia-smi topo -m` and NVML know of it.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,15 +8,6 @@
 #include "topologies/cluster.h"
 
 namespace orrery {
-
-// The catalog's device with this PCI device id (vendor 0x10de), where it has it.
-std::optional<std::string> device_of_pci_id(unsigned id);
-// The catalog's commonest device of this compute capability (80: "a100-sxm-80g").
-std::optional<std::string> device_of_compute_capability(int sm);
-// NVLinks of one device and the datasheet's rate of one of them, each direction, by
-// DeviceProfile::generation; 0 where the generation has none.
-int nvlinks_of(std::string_view generation);
-double nvlink_bytes_per_s(std::string_view generation);
 
 // Links between devices as each end counts them (devices x devices), made equal: the two ends may disagree
 // where a dump was cut, and the fewer are sure. Empty where no two are joined.
@@ -35,6 +25,7 @@ struct GpuNode {
   bool direct = false;            // GPUDirect RDMA
   bool infiniband = false;
   std::vector<std::vector<int>> distance;  // by device and port: the smaller, the nearer
+  std::vector<std::string> assumed;        // what the source does not say; it joins the cluster's description
 };
 
 // One node. Every device takes its nearest port; of equally near ones that which the fewest devices have

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/gpu_node.h"
+#include "topologies/readers/nvidia_gpus.h"
 #include "topologies/readers/xml.h"
 
 namespace orrery {
@@ -46,12 +47,12 @@ class Dump {
     std::stable_sort(ports_.begin(), ports_.end(), by_dev);
   }
 
-  Cluster cluster() const {
+  Cluster cluster(const NcclFacts& facts) const {
     GpuNode node;
-    node.device = device();
+    read_device(facts.device, node);
     node.devices = static_cast<int>(gpus_.size());
     read_nvlinks(node);
-    read_pcie(node);
+    read_pcie(facts.pcie_bytes_per_s, node);
     read_ports(node);
     return cluster_of_gpus(node, "nccl-topology", fmt::format("NCCL topology dump {}", file_), file_);
   }
@@ -105,22 +106,32 @@ class Dump {
     for (const XmlElement& child : at.children) walk(child, place, pci);
   }
 
-  std::string device() const {
-    std::string device;
+  SeenGpu seen(const Gpu& gpu) const {
+    return {.pci_id = gpu.pci != nullptr ? hexadecimal(*gpu.pci, "device") : 0,
+            .compute_capability = integer(*gpu.element, "sm", 0)};
+  }
+
+  void read_device(const std::string& asked, GpuNode& node) const {
+    std::string named;
     for (const Gpu& gpu : gpus_) {
-      std::optional<std::string> found;
-      if (gpu.pci != nullptr) found = device_of_pci_id(hexadecimal(*gpu.pci, "device"));
-      const int sm = integer(*gpu.element, "sm", 0);
-      if (!found) found = device_of_compute_capability(sm);
-      if (!found)
-        fail(*gpu.element, fmt::format("the catalog has no GPU of compute capability {}", sm),
-             "expected one of its devices: see `orrery catalog`");
-      if (!device.empty() && *found != device)
-        fail(*gpu.element, fmt::format("GPUs of two kinds, {} and {}", device, *found),
+      const std::optional<std::string> found = device_of(seen(gpu));
+      if (!found && asked.empty())
+        fail(*gpu.element, unknown_gpu(seen(gpu)), "expected " + expected_device(seen(gpu)));
+      if (!found) continue;
+      if (!named.empty() && *found != named)
+        fail(*gpu.element, fmt::format("GPUs of two kinds, {} and {}", named, *found),
              "expected one kind a node");
-      device = *found;
+      named = *found;
     }
-    return device;
+    node.device = asked.empty() ? named : asked;
+    const SeenGpu first = seen(gpus_.front());
+    const NvidiaGpu* taken = nvidia_gpu(node.device);
+    const bool other_sm = taken != nullptr && first.compute_capability > 0 &&
+                          taken->compute_capability != first.compute_capability;
+    if (node.device == named && !other_sm) return;
+    std::string what = named.empty() || named == node.device ? in_words(first) : named;
+    if (other_sm) what += fmt::format(" with sm {}", first.compute_capability);
+    node.assumed.push_back(fmt::format("the dump's {} is taken for {}", what, node.device));
   }
 
   void read_nvlinks(GpuNode& node) const {
@@ -153,33 +164,42 @@ class Dump {
     node.mesh_links = agreed_links(std::move(mesh), devices);
   }
 
-  // As NCCL reckons: 100 Mb/s a lane by GT/s, times the width, over 80.
-  double pcie_bytes_per_s(const XmlElement& pci) const {
+  struct PcieLink {
+    int generation = 0, lanes = 0;  // 0: the dump does not say
+  };
+  // "32.0 GT/s PCIe"; "Unknown speed" and nothing at all where a virtual machine hides the slot.
+  PcieLink pcie_link(const XmlElement& pci) const {
     const std::string_view speed = pci.attribute("link_speed");
-    if (speed.empty()) return 0;
-    const double gts = number(pci, "link_speed", speed);
-    const double lane = gts >= 64   ? 480
-                        : gts >= 32 ? 240
-                        : gts >= 16 ? 120
-                        : gts >= 8  ? 60
-                        : gts >= 5  ? 30
-                                    : 15;
-    int width = integer(pci, "link_width", 16);
-    if (width <= 0 || width > 64) width = 16;
-    return width * lane / 80 * 1e9;
+    double gts = 0;
+    std::from_chars(speed.data(), speed.data() + speed.size(), gts);
+    PcieLink link{.generation = 0, .lanes = integer(pci, "link_width", 0)};
+    if (gts > 0 && std::isfinite(gts))
+      link.generation = gts >= 64 ? 6 : gts >= 32 ? 5 : gts >= 16 ? 4 : gts >= 8 ? 3 : gts >= 5 ? 2 : 1;
+    return link;
   }
 
-  void read_pcie(GpuNode& node) const {
+  // Links of which the dump says nothing are of the third generation, as NCCL takes them.
+  void read_pcie(double stated_bytes_per_s, GpuNode& node) const {
     double slowest = 0;
+    bool unknown = false;
     for (const Gpu& gpu : gpus_) {
       node.host_bridge.push_back(gpu.place.cpu);
       for (const XmlElement* above : gpu.place.ancestors) {
         if (above->name != "pci") continue;
-        const double rate = pcie_bytes_per_s(*above);
-        if (rate > 0 && (slowest == 0 || rate < slowest)) slowest = rate;
+        const PcieLink link = pcie_link(*above);
+        const double rate = pcie_bytes_per_s(link.generation, link.lanes);
+        unknown = unknown || link.generation == 0;
+        if (slowest == 0 || rate < slowest) slowest = rate;
       }
     }
-    node.pcie_bytes_per_s = slowest > 0 ? slowest : 12e9;  // NCCL's PCI_WIDTH where it knows nothing
+    if (slowest == 0) {
+      slowest = pcie_bytes_per_s(0, 0);
+      unknown = true;
+    }
+    node.pcie_bytes_per_s = stated_bytes_per_s > 0 ? stated_bytes_per_s : slowest;
+    if (unknown && stated_bytes_per_s == 0)
+      node.assumed.push_back(
+          "the dump does not say the speed of all PCIe links: these are taken for PCIe 3.0, as NCCL does");
     node.bridge_bytes_per_s = interconnect_bytes_per_s();
   }
 
@@ -240,9 +260,9 @@ class Dump {
 
 }  // namespace
 
-Cluster cluster_from_nccl_topology(std::string_view xml, std::string_view file) {
+Cluster cluster_from_nccl_topology(std::string_view xml, std::string_view file, const NcclFacts& facts) {
   const XmlElement root = parse_xml(xml, file);
-  return Dump(root, file).cluster();
+  return Dump(root, file).cluster(facts);
 }
 
 }  // namespace orrery

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/gpu_node.h"
+#include "topologies/readers/nvidia_gpus.h"
 
 namespace orrery {
 namespace {
@@ -111,13 +112,22 @@ Matrix read_matrix(std::string_view text, std::string_view file) {
 
 Cluster cluster_from_nvidia_smi(std::string_view text, std::string_view file, const NvidiaSmiFacts& facts) {
   const Matrix matrix = read_matrix(text, file);
+  const std::string device = catalog_device(facts.device).name;
+  const NvidiaGpu* known = nvidia_gpu(device);
+  if (known == nullptr)
+    throw UserError(fmt::format("`device` {}", device), "expected one of NVIDIA's: `orrery catalog`");
   const auto gpus = static_cast<int>(std::find_if_not(matrix.columns.begin(), matrix.columns.end(), is_gpu) -
                                      matrix.columns.begin());
   const auto columns = static_cast<int>(matrix.columns.size());
   GpuNode node;
-  node.device = facts.device;
+  node.device = device;
   node.devices = gpus;
   node.pcie_bytes_per_s = facts.pcie_bytes_per_s;
+  if (node.pcie_bytes_per_s == 0) {
+    node.pcie_bytes_per_s = pcie_bytes_per_s(known->pcie_generation, 0);
+    node.assumed.push_back(
+        fmt::format("each device is assumed to have {}", pcie_in_words(known->pcie_generation, 0)));
+  }
   node.bridge_bytes_per_s = facts.bridge_bytes_per_s;
   node.port_bytes_per_s = facts.port_bytes_per_s;
   node.direct = true;
@@ -147,7 +157,7 @@ Cluster cluster_from_nvidia_smi(std::string_view text, std::string_view file, co
     node.host_bridge.push_back(bridge);
     node.distance.push_back(std::move(distances));
   }
-  const int all = nvlinks_of(catalog_device(facts.device).generation);
+  const int all = known->switch_links;
   const auto is_full = [&](int a, int b) {
     return a == b || links[static_cast<std::size_t>(a) * gpus + b] == all;
   };

@@ -29,7 +29,7 @@ TEST_CASE("eight GPUs on switches") {
   const NodeType& node = found->groups[0].node;
   CHECK(node.intra.kind == IntraKind::nvswitch);
   CHECK(node.intra.bandwidth_bytes_per_s == 450e9);
-  CHECK(node.nic.pcie_bandwidth_bytes_per_s == 48e9);
+  CHECK(node.nic.pcie_bandwidth_bytes_per_s == 52e9);
   CHECK(node.hosts == std::vector<std::string>{"localhost"});
 }
 
@@ -42,6 +42,18 @@ TEST_CASE("GPUs in pairs are a mesh") {
   CHECK(network.path_class(0, 1) == PathClass::nvlink);
   CHECK(network.route(0, 1).bandwidth_bytes_per_s == Approx(100e9));
   CHECK(network.path_class(1, 2) == PathClass::pcie);
+}
+
+TEST_CASE(
+    "a GPU that the catalog has not is refused, with candidates, unless it is said what to take it for") {
+  use_fake_driver("unknown");
+  CHECK_THROWS_WITH(discover_gpus(), Catch::Contains("a GPU of the fake driver") &&
+                                         Catch::Contains("A100 PCIe 40GB (PCI id 0x20f1)") &&
+                                         Catch::Contains("`device`") && Catch::Contains("a100-pcie-80g"));
+  const auto found = discover_gpus("a100-pcie-80g");
+  REQUIRE(found);
+  CHECK(found->profiles[0].name == "a100-pcie-80g");
+  CHECK_THAT(found->description, Catch::Contains("a GPU of the fake driver is taken for a100-pcie-80g"));
 }
 
 TEST_CASE("no GPU, a driver that fails, and GPUs of two kinds") {

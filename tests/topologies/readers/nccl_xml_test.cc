@@ -64,6 +64,12 @@ Cluster read_dump(const std::string& xml) {
   return cluster_from_nccl_topology(xml, "topo.xml");
 }
 
+std::string all_replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
 std::string replaced_in_dump(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
@@ -83,14 +89,58 @@ TEST_CASE("an NVSwitch node with a port beside each GPU") {
   CHECK(node.nic.bandwidth_bytes_per_s == 50e9);
   CHECK(node.nic.direct);
   CHECK(node.nic.of_device == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(node.nic.pcie_bandwidth_bytes_per_s == 48e9);  // 16 x 240 / 80
+  CHECK(node.nic.pcie_bandwidth_bytes_per_s ==
+        52e9);  // of sixteen lanes of the fifth generation, as dgx-h200
+  CHECK_THAT(cluster.description, !Catch::Contains("taken for") && !Catch::Contains("carries"));
   CHECK(with_nodes(cluster, 4).devices() == 32);
 }
 
-TEST_CASE("a device that the catalog has not is taken by its compute capability") {
-  CHECK(read_dump(replaced_in_dump(replaced_in_dump(dump(2), "0x2335", "0x2339"), "0x2335", "0x2339"))
-            .profiles[0]
-            .name == "h100-sxm-80g");
+TEST_CASE("GPUs are those of their PCI ids, whatever others share their compute capability") {
+  const std::vector<std::pair<std::string, std::string>> known = {
+      {"0x2329", "h20-sxm-96g"},      {"0x27b8", "l4-24g"},       {"0x20b7", "a30-24g"},
+      {"0x2342", "gh200-96g"},        {"0x2348", "gh200-144g"},   {"0x233b", "h200-nvl-141g"},
+      {"0x2324", "h800-sxm-80g"},     {"0x20f3", "a800-sxm-80g"}, {"0x2235", "a40-48g"},
+      {"0x2236", "a10-24g"},          {"0x2204", "rtx-3090-24g"}, {"0x2b85", "rtx-5090-32g"},
+      {"0x2bb1", "rtx-pro-6000-96g"}, {"0x31c2", "gb300-288g"},   {"0x1e07", "rtx-2080-ti-11g"}};
+  for (const auto& [id, device] : known) {
+    CAPTURE(id);
+    CHECK(read_dump(all_replaced(dump(2), "0x2335", id)).profiles[0].name == device);
+  }
+}
+
+TEST_CASE("what the dump's GPUs are can be said, and the description says so") {
+  const std::string unknown = all_replaced(dump(2), "0x2335", "0x2339");
+  const Cluster cluster = cluster_from_nccl_topology(unknown, "topo.xml", {.device = "h100-sxm-80g"});
+  CHECK(cluster.profiles[0].name == "h100-sxm-80g");
+  CHECK_THAT(cluster.description,
+             Catch::Contains("H100 SXM5 94GB (PCI id 0x2339) is taken for h100-sxm-80g"));
+  const Cluster other = cluster_from_nccl_topology(dump(2), "topo.xml", {.device = "l4-24g"});
+  CHECK_THAT(other.description, Catch::Contains("h200-sxm-141g with sm 90 is taken for l4-24g"));
+  CHECK_THAT(cluster_from_nccl_topology(dump(2), "topo.xml", {.device = "h200-sxm-141g"}).description,
+             !Catch::Contains("taken for"));
+  // A PCI id and a compute capability that contradict each other.
+  CHECK_THAT(read_dump(all_replaced(dump(2), "sm=\"90\"", "sm=\"80\"")).description,
+             Catch::Contains("GPU of PCI id 0x2335 with sm 80 is taken for h200-sxm-141g"));
+  CHECK_THROWS_WITH(cluster_from_nccl_topology(kPcieDump, "topo.xml", {.device = "h300"}),
+                    Catch::Contains("unknown device 'h300'"));
+}
+
+TEST_CASE("PCIe links of unknown speed are of the third generation, and the description says so") {
+  for (const char* said : {"Unknown speed", "", "Unknown"}) {
+    const Cluster cluster = read_dump(all_replaced(dump(8), "32.0 GT/s PCIe", said));
+    CHECK(cluster.groups[0].node.nic.pcie_bandwidth_bytes_per_s == 13e9);
+    CHECK_THAT(cluster.description,
+               Catch::Contains("PCIe 3.0, as NCCL does") &&
+                   Catch::Contains("a port of 50.0 GB/s gets what PCIe carries, 13.0 GB/s"));
+  }
+  // 255 lanes are what the kernel says of a slot that it does not know.
+  CHECK(read_dump(all_replaced(dump(8), "link_width=\"16\"", "link_width=\"255\""))
+            .groups[0]
+            .node.nic.pcie_bandwidth_bytes_per_s == 52e9);
+  const Cluster stated = cluster_from_nccl_topology(all_replaced(dump(8), "32.0 GT/s PCIe", "Unknown speed"),
+                                                    "topo.xml", {.pcie_bytes_per_s = 50e9});
+  CHECK(stated.groups[0].node.nic.pcie_bandwidth_bytes_per_s == 50e9);
+  CHECK_THAT(stated.description, !Catch::Contains("PCIe"));
 }
 
 TEST_CASE("a PCIe node: bridges by processor, the slowest slot, NCCL's interconnect") {
@@ -98,7 +148,7 @@ TEST_CASE("a PCIe node: bridges by processor, the slowest slot, NCCL's interconn
   const NodeType& node = cluster.groups[0].node;
   CHECK(cluster.profiles[0].name == "rtx-4090");
   CHECK(node.intra.kind == IntraKind::pcie);
-  CHECK(node.intra.bandwidth_bytes_per_s == 12e9);
+  CHECK(node.intra.bandwidth_bytes_per_s == 13e9);
   CHECK(node.intra.devices_per_bridge == 2);
   CHECK(node.intra.bridge_bandwidth_bytes_per_s == 16e9);
   CHECK(node.nic.bandwidth_bytes_per_s == Approx(3.125e9));
@@ -133,8 +183,16 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
       {replaced_in_dump(kPcieDump, "dev=\"1\"", "dev=\"one\""), 4, "dev=\"one\""},
       {replaced_in_dump(kPcieDump, "0x2684", "0x20b2"), 4, "two kinds, a100-sxm-80g and rtx-4090"},
       {replaced_in_dump(replaced_in_dump(kPcieDump, "0x2684", "0x0000"), "sm=\"89\"", "sm=\"30\""), 3,
-       "compute capability 30"},
-      {replaced_in_dump(kPcieDump, "\"16.0 GT/s", "\"fast"), 3, "link_speed"},
+       "no PCI id says which GPU of compute capability 3.0 it is (expected `device`"},
+      {replaced_in_dump(kPcieDump, "0x2684", "0x20f1"), 3,
+       "the catalog has no A100 PCIe 40GB (PCI id 0x20f1)"},
+      {replaced_in_dump(kPcieDump, "0x2684", "0xffff"), 3,
+       "no GPU of PCI id 0xffff (expected `device`, to say which to take it for; of compute capability 8.9 "
+       "there are "
+       "l4-24g, l40s, rtx-4090, rtx-6000-ada-48g)"},
+      {replaced_in_dump(kPcieDump, "device=\"0x2684\" ", ""), 3,
+       "no PCI id says which GPU of compute capability 8.9 it is"},
+      {replaced_in_dump(kPcieDump, "link_width=\"16\"", "link_width=\"wide\""), 3, "link_width"},
       {replaced_in_dump(kPcieDump, "\"25000\"", "\"much\""), 5, "speed=\"much\""},
       {replaced_in_dump(dump(2), "speed=\"400000\"", "speed=\"200000\""), 31, "two speeds"},
       {replaced_in_dump(dump(2), "count=\"5\"", "count=\"-5\""), 6, "count=\"-5\""},

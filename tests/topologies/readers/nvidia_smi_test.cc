@@ -75,6 +75,53 @@ TEST_CASE("no NVLink is PCIe, with bridges parted by SYS") {
   CHECK(cluster.groups[0].node.intra.devices_per_bridge == 2);
 }
 
+TEST_CASE("a GPU has the PCIe of its generation unless it is stated, and the description says which") {
+  const auto node = [](const std::string& device, double port, double pcie = 0) {
+    return cluster_from_nvidia_smi(kNvswitch, "topo.txt",
+                                   {.device = device, .port_bytes_per_s = port, .pcie_bytes_per_s = pcie});
+  };
+  for (const auto& [device, rate] : std::vector<std::pair<std::string, double>>{{"v100-sxm2-16g", 13e9},
+                                                                                {"a100-sxm-80g", 26e9},
+                                                                                {"h100-sxm-80g", 52e9},
+                                                                                {"gb200-186g", 52e9},
+                                                                                {"b300-sxm-288g", 104e9}})
+    CHECK(node(device, 12e9).groups[0].node.nic.pcie_bandwidth_bytes_per_s == rate);
+  CHECK_THAT(node("h100-sxm-80g", 50e9).description,
+             Catch::Contains("assumed to have PCIe 5.0 x16 (52.0 GB/s)") && !Catch::Contains("carries"));
+  const Cluster stated = node("h100-sxm-80g", 50e9, 24e9);
+  CHECK(stated.groups[0].node.nic.pcie_bandwidth_bytes_per_s == 24e9);
+  CHECK_THAT(stated.description, Catch::Contains("a port of 50.0 GB/s gets what PCIe carries, 24.0 GB/s"));
+  CHECK_THROWS_WITH(node("mi300x-192g", 0), Catch::Contains("one of NVIDIA's"));
+}
+
+TEST_CASE("NVLinks have the rate of their generation") {
+  // Pairs of A40 on bridges of four links: the datasheet's 112.5 GB/s both ways.
+  const auto of_pair = [](const std::string& links, const std::string& device) {
+    std::string text = kPcieTopology;
+    while (text.find("PIX") != std::string::npos) text = replaced_in_topology(text, "PIX", links);
+    while (text.find("NODE") != std::string::npos) text = replaced_in_topology(text, "NODE", links);
+    return Network(read_topology(text, device)).route(0, 1).bandwidth_bytes_per_s;
+  };
+  CHECK(of_pair("NV4", "a40-48g") == Approx(56.25e9));
+  CHECK(of_pair("NV4", "rtx-3090-24g") == Approx(56.25e9));
+  CHECK(of_pair("NV4", "a30-24g") == Approx(100e9));
+  CHECK(of_pair("NV2", "rtx-2080-ti-11g") == Approx(50e9));
+  CHECK(of_pair("NV12", "h100-pcie-80g") == Approx(300e9));
+}
+
+TEST_CASE("H800 and A800 have eight NVLinks to their switches, and bridges between cards are none") {
+  std::string eight = kNvswitch;
+  while (eight.find("NV12") != std::string::npos) eight = replaced_in_topology(eight, "NV12", "NV8");
+  for (const char* device : {"h800-sxm-80g", "a800-sxm-80g"}) {
+    const IntraNode intra = read_topology(eight, device).groups[0].node.intra;
+    CHECK(intra.kind == IntraKind::nvswitch);
+    CHECK(intra.bandwidth_bytes_per_s == 200e9);
+  }
+  const std::string pair = "        GPU0  GPU1\nGPU0     X    NV12\nGPU1    NV12   X\n";
+  CHECK(read_topology(pair, "h100-pcie-80g").groups[0].node.intra.kind == IntraKind::nvlink_mesh);
+  CHECK(read_topology(pair, "a100-sxm-80g").groups[0].node.intra.kind == IntraKind::nvswitch);
+}
+
 TEST_CASE("bad matrices are refused with their line") {
   struct Fault {
     std::string text;
