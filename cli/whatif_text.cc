@@ -292,6 +292,16 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
     text += sentence(result, "Fastest and cheapest", *fastest);
   else if (fastest)
     text += sentence(result, "Fastest", *fastest);
+  if (const auto point = whatif::faster_as_predicted(result)) {
+    const double step_s = *result.answers[*point].best->nominal_step_s;
+    const std::string where = whatif::describe(result.points[*point].vary);
+    const TimeUnit unit = time_unit(result);
+    const std::string time = fmt::format(
+        "{} {}", whatif::readable(result.totals[*point]->steps * step_s / unit.seconds), unit.name);
+    text += fmt::format("As predicted {}another plan takes less, {}, {} a step, and loses more where the "
+                        "prediction errs: --rank nominal compares such plans.\n",
+                        where.empty() ? "" : fmt::format("with {} ", where), time, human_seconds(step_s));
+  }
   if (cheapest && fastest != cheapest) text += sentence(result, "Cheapest", *cheapest);
   text += "\n" + points_table(result) + "\n";
   return text + foundations(result) + refusals(result) + unknowns(result) + how_sure(result);

@@ -103,6 +103,8 @@ const Record<At>& point_record() {
           .value("proven", "best under this model", of_best([](const Planned& p) { return p.proven; }))
           .value("gap", "to the least bound of the rest, as a fraction of the step",
                  of_best([](const Planned& p) { return p.gap; }))
+          .value("nominal_step_time_s", "of the plan that is faster as predicted, where that is another",
+                 of_best([](const Planned& p) { return p.nominal_step_s; }))
           .value("plan", "the best, in words", of_best([](const Planned& p) { return p.words(); }))
           .value("warnings", "of that plan",
                  of_best([](const Planned& p) { return warnings_about(p.evaluation.plan); }))

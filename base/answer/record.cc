@@ -58,7 +58,9 @@ void Fields::add_entry(std::string_view name, std::string_view meaning, std::fun
                       [meaning = std::string(meaning), unit, schema = std::move(schema)](Json& definitions) {
                         Json shape = schema(definitions);
                         shape["description"] = meaning;
-                        if (!unit.empty()) shape["x-unit"] = unit;
+                        // A field's own word counts: "" is no unit, whatever its neighbours have.
+                        if (!unit.empty() && !shape.contains("x-unit")) shape["x-unit"] = unit;
+                        if (shape.contains("x-unit") && shape["x-unit"] == "") shape.erase("x-unit");
                         return shape;
                       },
                       required});

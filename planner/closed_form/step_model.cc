@@ -41,6 +41,15 @@ double idle_speedup_of(const Cluster& cluster) {
   return speedup;
 }
 
+// A slot of P seconds: a pass of t, and a message of h seconds alone, which takes h'. For h' / P of it another
+// comes the other way, and beside that it has the share `pace` of its own: h' = h + (1 - pace) h'^2 / P, with
+// P = t + h'. (At a pace of half P = h + sqrt(t^2 + h^2).)
+double slot_with_ways_s(double pass_s, double ways_s, double pace) {
+  const double apart = ways_s - pass_s;
+  const double taken = (apart + std::sqrt(apart * apart + 4 * pace * ways_s * pass_s)) / (2 * pace);
+  return pass_s + taken;
+}
+
 }  // namespace
 
 StepModel::StepModel(std::shared_ptr<const Job> job)
@@ -126,6 +135,15 @@ double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, doub
   const double rate =
       node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
   return rate > 0 ? messages * bytes / rate : 0;
+}
+
+// A message's pace beside one the other way, of its pace alone: half where it fills the port by itself. Both
+// together fill it: what all messages of a micro-batch take of it is known.
+double StepModel::shared_pace(const Choices& c, const Frame& frame) {
+  if (frame.ports_s <= 0) return 0.5;
+  double ways = 0;  // of a stage, there and back, one after another
+  for (const double hop : frame.hops) ways += 2 * c.interleave * hop / c.pp;
+  return std::clamp(ways / (2 * frame.ports_s), 0.5, 1.0);
 }
 
 // Layers that are different put out different amounts, and several tensors may cross a cut.
@@ -384,17 +402,17 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       // later ones, and back.
       double most = 0, first = 0;
       // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one
-      // of pp micro-batches. What goes there and what goes back leave a stage through one port: of a slot of
-      // P seconds in which a message of h takes h', the other is under way for h' / P, and takes half of what
-      // both have: h' = h + h'^2 / 2P, and with P = h' + the pass of t, P = h + sqrt(t^2 + h^2).
+      // of pp micro-batches. What goes there and what goes back leave a stage through one port, which one
+      // alone does not fill: beside the other it comes forward at a share s of its pace.
+      const double pace = shared_pace(c, frame);
       double there = 0, back = 0;
       for (int stage = 0; stage < c.pp; ++stage) {
         const StageTimes& t = stages[stage];
         most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
         if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
         const double ways = c.interleave * frame.hops[stage];
-        there += ways + std::hypot(t.forward_busy, ways);
-        back += ways + std::hypot(t.backward_busy, ways);
+        there += slot_with_ways_s(t.forward_busy, ways, pace);
+        back += slot_with_ways_s(t.backward_busy, ways, pace);
       }
       return std::max(most, m * std::max(there, back) / c.pp) + first + hops;
     }

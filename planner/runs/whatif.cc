@@ -26,7 +26,10 @@ Answer plan_point(const Point& point, int jobs) {
   options.subsets = false;  // the answer does not tell of them
   try {
     SearchResult result = search(point.job, point.pins, options);
-    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap}, "",
+    std::optional<double> nominal_s;
+    if (result.nominal && result.nominal->step_time_s() < result.plans.front().step_time_s())
+      nominal_s = result.nominal->step_time_s();
+    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap, nominal_s}, "",
             false};
   } catch (const UserError& error) {
     return {{}, error.what(), true};
@@ -201,6 +204,22 @@ Selection select_points(const std::vector<std::optional<Total>>& totals, const L
     if (quickest) selection.front = {*quickest};
   }
   return selection;
+}
+
+std::optional<std::size_t> faster_as_predicted(const Result& result) {
+  if (!result.selection.fastest) return {};
+  constexpr double kWorthSaying = 0.99;
+  double least_s = kWorthSaying * result.totals[*result.selection.fastest]->time_s;
+  std::optional<std::size_t> found;
+  for (std::size_t i = 0; i < result.points.size(); ++i) {
+    const std::optional<Planned>& best = result.answers[i].best;
+    if (!best || !best->nominal_step_s || !meets(*result.totals[i], result.limits)) continue;
+    const double time_s = result.totals[i]->steps * *best->nominal_step_s;
+    if (time_s >= least_s) continue;
+    least_s = time_s;
+    found = i;
+  }
+  return found;
 }
 
 bool Selection::on_front(std::size_t point) const {

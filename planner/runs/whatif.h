@@ -42,6 +42,7 @@ struct Planned {
   std::int64_t candidates = 0;
   bool proven = false;
   double gap = 0;
+  std::optional<double> nominal_step_s;  // of the plan that is faster as predicted, where that is another
   double energy_j() const { return evaluation.simulation->energy_j; }  // of one step
   std::string words() const { return planner::describe(evaluation.plan); }
 };
@@ -95,6 +96,10 @@ Selection select_points(const std::vector<std::optional<Total>>& totals, const L
 // The point that is nearest to all limits, by the larger of the shares by which it misses them; none where no
 // point has a total.
 std::optional<std::size_t> nearest(const std::vector<std::optional<Total>>& totals, const Limits& limits);
+struct Result;
+// The point within all limits that takes the least time as predicted, where that is less by a hundredth than
+// what the fastest takes, and by a plan that its search did not answer with (Rank::robust).
+std::optional<std::size_t> faster_as_predicted(const Result& result);
 // "takes 34.2 days, 4.20 days (14.0%) too long".
 std::string miss_of(const Total& total, const Limits& limits);
 

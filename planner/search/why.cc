@@ -7,6 +7,7 @@
 #include <limits>
 #include <tuple>
 
+#include "base/dtype.h"
 #include "base/format.h"
 #include "cost/precision.h"
 #include "planner/evaluation/hardware.h"
@@ -230,6 +231,12 @@ std::vector<std::string> warnings_about(const Plan& plan) {
                     "router sends to experts",
                     factor, 100 * (1 - factor)));
   const auto& model = job.workload.transformer;
+  if (model && model->moe && model->gated_ffn && job.runtime.fused_experts &&
+      job.training.precision != DType::fp8 && is_narrow(job.training.precision))
+    found.push_back(
+        fmt::format("{} fuses experts' activations with their products in fp8 alone: in {} they run operator "
+                    "by operator, and fp8 may be faster",
+                    job.runtime.name, name_of(job.training.precision)));
   const int tokens = job.training.seq_len;
   if (model && !model->has_positions_for(tokens))
     found.push_back(

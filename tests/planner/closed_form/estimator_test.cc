@@ -162,7 +162,7 @@ TEST_CASE(
   for (const double slower : {1.0, 2.0, 4.0}) {
     std::vector<Plan> plans;
     for (const char* runtime : {"typical", "megatron-core", "megatron-lm-2022"}) {
-      const auto job = make_job("gpt2-xl", "a100-eth100", 32, 32, 1024, runtime);
+      const auto job = make_job("gpt3-7b", "a100-eth100", 32, 32, 1024, runtime);
       job->cluster.groups.front().node.nic.bandwidth_bytes_per_s /= slower;
       for (const int interleave : {1, 2, 4}) {
         Choices c;

@@ -52,7 +52,7 @@ TEST_CASE("experts' tokens travel while another micro-batch computes, and take m
     CHECK(beside.breakdown.expert_comm < 0.5 * apart.breakdown.expert_comm);
     CHECK(beside.breakdown.compute > apart.breakdown.compute);
     CHECK(beside.step_time_s < apart.step_time_s);
-    CHECK(Estimator(job).times(c).estimate_s == Approx(beside.step_time_s).epsilon(0.05));
+    CHECK(Estimator(job).times(c).estimate_s == Approx(beside.step_time_s).epsilon(0.06));
     // One more micro-batch's activations wait.
     CHECK(peak_in_flight(c.schedule, 0, c.pp, c.interleave, 16, true) ==
           peak_in_flight(c.schedule, 0, c.pp, c.interleave, 16) + 1);
