@@ -111,6 +111,14 @@ TEST_CASE("nccl-tests: groups that share the links are not one group of all devi
   CHECK_THAT(all.ignored.at(0).why, Catch::StartsWith("2 groups at once (NCCL_TESTS_SPLIT)"));
 }
 
+TEST_CASE("nccl-tests: a row whose results are wrong says nothing") {
+  std::string wrong = kRow;
+  wrong.replace(wrong.rfind(" 0\n"), 2, " 7");
+  const Measurements all = read(old_nccl("NVIDIA H100 80GB HBM3", kRow + wrong));
+  CHECK(all.collectives.size() == 1);
+  CHECK_THAT(all.ignored.at(0).why, Catch::Contains("#wrong"));
+}
+
 TEST_CASE("nccl-tests: what has no model, or does not name its devices, is ignored with a reason") {
   std::string named = old_nccl("NVIDIA H100 80GB HBM3", kRow + kRow);
   named = "# Collective test starting: sendrecv_perf\n" + named;
