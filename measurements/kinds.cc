@@ -146,6 +146,15 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   return all;
 }
 
+void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements) {
+  if (runs.empty()) return;
+  if (runs.size() == 1) return measurements->logs.push_back(runs.front());
+  measurements->ignore(file, 0,
+                       fmt::format("{} runs in one log that does not say their layouts: give each a file of "
+                                   "its own, which a row's column 'trace' can name",
+                                   runs.size()));
+}
+
 void check_device(const std::string& device, const Context& context, const std::string& file, int line) {
   if (device.empty() || context.cluster.groups.empty()) return;
   std::string named;

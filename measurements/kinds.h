@@ -87,6 +87,9 @@ void add_steps(const CsvTable& table, const Context& context, Measurements* meas
 void add_log(const std::string& file, int line,
              const std::vector<std::pair<std::string, std::string>>& columns, double spread,
              const Context& context, Measurements* measurements);
+// Of the runs that a log holds without saying what was trained how: into Measurements::logs where it is one,
+// for a row cannot say which it means.
+void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements);
 // Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
 void check_device(const std::string& device, const Context& context, const std::string& file, int line);
 // Of a log: without ends of lines, and without launchers' tags (log_lines.h, without_rank).

@@ -43,6 +43,7 @@ struct MeasuredProduct {
 struct TimedLog {
   std::string file;
   std::vector<double> steps_s;
+  double batch = 0;  // sequences a step; 0: the log does not say
 };
 
 // What a file holds that says nothing here, and why.
