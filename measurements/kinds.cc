@@ -125,6 +125,7 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   Measurements all;
   std::vector<Source> sources;
   for (const std::string& file : files) sources.emplace_back(std::filesystem::path(file));
+  all.given = files;
   // Tables may name traces.
   std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {
     const Kind* kind = kind_of(source);

@@ -2,6 +2,7 @@
 // kinds.cc.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,8 +81,10 @@ void read_step_table(const Source& source, const Context& context, Measurements*
 std::string step_table_template();
 
 // ---- what kinds share ----
-// The rows of a table in the columns of docs/measurements.md.
-void add_steps(const CsvTable& table, const Context& context, Measurements* measurements);
+// The rows of a table in the columns of docs/measurements.md: of a log, of a user's table, or of a published
+// one.
+enum class Rows : std::uint8_t { log, own, published };
+void add_steps(const CsvTable& table, Rows rows, const Context& context, Measurements* measurements);
 // The one step that a log from `line` on comes to, as (column, value) of such a table; `spread`:
 // MeasuredStep's.
 void add_log(const std::string& file, int line,

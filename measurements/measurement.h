@@ -66,6 +66,7 @@ struct Context {
 };
 
 struct Measurements {
+  std::vector<std::string> given;  // files that are read, or will be
   std::vector<FileRead> files;
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredCollective> collectives;
