@@ -82,9 +82,44 @@ std::optional<proto::PublishedModel> catalog_model(const std::string& name, doub
   return model;
 }
 
+proto::Transformer transformer_of(const proto::PublishedModel& known) {
+  proto::Workload workload;
+  *workload.mutable_transformer() = known.transformer();
+  if (!known.catalog().empty()) to_proto(load_workload(known.catalog()), &workload);
+  if (!known.changes().empty())
+    merge_textproto(known.changes(), "evidence/data/models.textproto", workload.mutable_transformer());
+  return workload.transformer();
+}
+
+double parameters_of(const proto::PublishedModel& known) {
+  proto::Workload message;
+  message.set_name(known.word(0));
+  *message.mutable_transformer() = transformer_of(known);
+  message.mutable_transformer()->set_max_positions(1);
+  return static_cast<double>(workload_from_proto(message, known.word(0), "").parameters());
+}
+
+// The public model that has this name, the longest where there are several. None: the name says another size.
+std::optional<proto::PublishedModel> named_model(const std::string& name) {
+  const proto::PublishedModel* found = nullptr;
+  std::size_t longest = 0;
+  for (const proto::PublishedModel& model : published_models().named())
+    for (const std::string& word : model.word())
+      if (word.size() > longest && names_whole(name, word)) {
+        found = &model;
+        longest = word.size();
+      }
+  if (found == nullptr) return std::nullopt;
+  const double size = size_in(name);
+  if (size > 0 && std::abs(std::log(size / parameters_of(*found))) > kOtherModel) return std::nullopt;
+  return *found;
+}
+
 // By the table of published names where it has more than a family of this one, then by the catalog's.
 proto::PublishedModel known_model(const StatedModel& stated) {
   const std::string name = lower(stated.name);
+  if (stated.own)
+    if (auto named = named_model(name)) return *std::move(named);
   const std::string joined = without_separators(name);
   for (const proto::PublishedModel& model : published_models().model()) {
     if (std::none_of(model.word().begin(), model.word().end(),
@@ -99,15 +134,6 @@ proto::PublishedModel known_model(const StatedModel& stated) {
   throw Unreadable{"no model is like '" + stated.name + "'"};
 }
 
-proto::Transformer transformer_of(const proto::PublishedModel& known) {
-  proto::Workload workload;
-  *workload.mutable_transformer() = known.transformer();
-  if (!known.catalog().empty()) to_proto(load_workload(known.catalog()), &workload);
-  if (!known.changes().empty())
-    merge_textproto(known.changes(), "evidence/data/models.textproto", workload.mutable_transformer());
-  return workload.transformer();
-}
-
 // As wide as most models' are, and dealt evenly to eight tensor ranks where that can be.
 void set_heads(proto::Transformer* t, std::vector<Assumed>* assumed) {
   const auto off = [&](int heads) {
@@ -119,7 +145,8 @@ void set_heads(proto::Transformer* t, std::vector<Assumed>* assumed) {
   if (t->hidden() % best != 0 || t->hidden() == 0) return;
   t->set_heads(best);
   if (assumed != nullptr)
-    assumed->push_back({fmt::format("{} heads", best), "about 128 wide, as most models' are", kHeadsWiden});
+    assumed->push_back(
+        {fmt::format("{} heads", best), "about 128 wide, as most models' are", kHeadsWiden, true});
 }
 
 // The shape of a model of which only the size is known: the nearest published, with as many layers as the
@@ -130,7 +157,7 @@ void set_shape(double parameters, proto::Transformer* t, std::vector<Assumed>* a
     t->set_layers(std::max(1, static_cast<int>(std::lround(parameters / 12 / t->hidden() / t->hidden()))));
     if (assumed != nullptr)
       assumed->push_back({fmt::format("{} layers", t->layers()), "as many as its parameters take",
-                          known.shape_widens() / 2});
+                          known.shape_widens() / 2, true});
     return;
   }
   const auto distance = [&](const proto::PublishedShape& shape) {
@@ -145,7 +172,7 @@ void set_shape(double parameters, proto::Transformer* t, std::vector<Assumed>* a
   if (assumed != nullptr)
     assumed->push_back(
         {fmt::format("{} layers, hidden size {}, {} heads", t->layers(), t->hidden(), t->heads()),
-         known.shape_why(), known.shape_widens()});
+         known.shape_why(), known.shape_widens(), true});
 }
 
 void set_dimensions(const StatedModel& model, proto::Transformer* t, std::vector<Assumed>* assumed) {

@@ -15,6 +15,7 @@ struct StatedModel {
   std::string name;
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn_hidden = 0, vocab = 0, seq_len = 0;
   double parameters = 0;
+  bool own = false;  // of one's own table or log: public models by their whole names first
   bool shaped() const { return layers > 0 && hidden > 0; }  // does not leave its shape to its name
 };
 

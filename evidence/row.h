@@ -41,6 +41,7 @@ struct ExplicitRow {
 struct Instead {
   std::optional<RuntimeProfile> runtime;
   std::optional<Cluster> cluster;  // its first kind of node, as many as the row has devices, and its fabric
+  bool own = false;                // rows are one's own (StatedModel)
 };
 
 // By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this

@@ -26,6 +26,7 @@ struct Assumed {
   // How far off it may be: the standard deviation that it adds to the logarithm of the step time; 0: what the
   // source says, in words or by its defaults.
   double widens = 0;
+  bool shape = false;  // dimensions of the model, which nobody said
 };
 
 // Of all together, as if each were off by itself.

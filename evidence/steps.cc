@@ -42,10 +42,12 @@ int vocabulary(const Fields& row, const proto::Reading& reading) {
   return padded(vocab, reading.vocab_multiple(), tp);
 }
 
-StatedModel stated_model(const Fields& row, const proto::Reading& reading) {
-  return {row.text("model"),        row.count("n_layers"),       row.count("hidden"),
-          row.count("n_heads"),     row.count("n_kv_heads"),     row.count("ffn_hidden"),
-          vocabulary(row, reading), row.count("seq_len_tokens"), row.real("params_b") * 1e9};
+StatedModel stated_model(const Fields& row, const proto::Reading& reading, bool own) {
+  return {row.text("model"),          row.count("n_layers"),
+          row.count("hidden"),        row.count("n_heads"),
+          row.count("n_kv_heads"),    row.count("ffn_hidden"),
+          vocabulary(row, reading),   row.count("seq_len_tokens"),
+          row.real("params_b") * 1e9, own};
 }
 
 bool states_step_time(const Fields& row) {
@@ -217,7 +219,7 @@ class StepReader {
   // dimensions.
   Workload workload(const std::vector<std::string>& changes, std::vector<Assumed>* assumed) const {
     const std::string named = row_.text("model_file");
-    if (named.empty()) return workload_of(stated_model(row_, reading()), changes, assumed);
+    if (named.empty()) return workload_of(stated_model(row_, reading(), instead_.own), changes, assumed);
     const std::filesystem::path beside = folder_ / named;
     const auto readable = [](const std::filesystem::path& path) {
       std::error_code unreadable;
@@ -236,7 +238,7 @@ class StepReader {
 
   void read_seq_len() {
     if (row_.count("seq_len_tokens") > 0) return;
-    const int known = known_seq_len(stated_model(row_, reading()));
+    const int known = known_seq_len(stated_model(row_, reading(), instead_.own));
     const int length = known > 0 ? known : kUsualSeqLen;
     const double of_times = known > 0 ? kModelSeqLenWidens : kUsualSeqLenWidens;
     row_.set("seq_len_tokens", std::to_string(length));

@@ -201,6 +201,7 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   Measurements all;
   std::vector<Source> sources;
   for (const std::string& file : files) sources.emplace_back(std::filesystem::path(file));
+  all.given = files;
   // Tables may name traces.
   std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {
     const Kind* kind = kind_of(source);
@@ -220,6 +221,15 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   }
   check_repeats(all);
   return all;
+}
+
+void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements) {
+  if (runs.empty()) return;
+  if (runs.size() == 1) return measurements->logs.push_back(runs.front());
+  measurements->ignore(file, 0,
+                       fmt::format("{} runs in one log that does not say their layouts: give each a file of "
+                                   "its own, which a row's column 'trace' can name",
+                                   runs.size()));
 }
 
 void check_device(const std::string& device, const Context& context, const std::string& file, int line) {

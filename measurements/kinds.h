@@ -2,6 +2,7 @@
 // kinds.cc.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,13 +81,18 @@ void read_step_table(const Source& source, const Context& context, Measurements*
 std::string step_table_template();
 
 // ---- what kinds share ----
-// The rows of a table in the columns of docs/measurements.md.
-void add_steps(const CsvTable& table, const Context& context, Measurements* measurements);
+// The rows of a table in the columns of docs/measurements.md: of a log, of a user's table, or of a published
+// one.
+enum class Rows : std::uint8_t { log, own, published };
+void add_steps(const CsvTable& table, Rows rows, const Context& context, Measurements* measurements);
 // The one step that a log from `line` on comes to, as (column, value) of such a table; `spread`:
 // MeasuredStep's.
 void add_log(const std::string& file, int line,
              const std::vector<std::pair<std::string, std::string>>& columns, double spread,
              const Context& context, Measurements* measurements);
+// Of the runs that a log holds without saying what was trained how: into Measurements::logs where it is one,
+// for a row cannot say which it means.
+void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements);
 // Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
 void check_device(const std::string& device, const Context& context, const std::string& file, int line);
 // Of a log: without ends of lines, and without launchers' tags (log_lines.h, without_rank).

@@ -100,6 +100,19 @@ std::string without_colours(std::string_view line) {
   return plain;
 }
 
+bool counts_anew(const std::vector<LoggedStep>& steps, std::int64_t number) {
+  return !steps.empty() && number >= 0 && number < steps.back().number;
+}
+
+std::vector<LoggedStep> steady(const std::vector<LoggedStep>& steps) {
+  std::vector<LoggedStep> found;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    const bool first = steps[i].number >= 0 && steps[i].number == steps.front().number;
+    if (!first && steps[i].value > 0 && std::isfinite(steps[i].value)) found.push_back(steps[i]);
+  }
+  return found;
+}
+
 double spread_of_median(const std::vector<double>& seconds) {
   if (seconds.size() < 2) return 0;
   std::vector<double> squares;

@@ -1,6 +1,7 @@
 // What readers of logs share.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,20 @@ std::string without_grouping(std::string_view text);
 std::string_view without_rank(std::string_view line);
 // Without a terminal's colours.
 std::string without_colours(std::string_view line);
+// A line of a log that times one step, or those since the line before.
+struct LoggedStep {
+  int line = 0;
+  std::int64_t number = -1;  // of the step; -1: not said
+  double value = 0;          // seconds, or a rate; 0: none that is a number
+  std::int64_t batch = 0;    // 0: not said
+};
+// Whether a line of this number is of a run that begins behind these: steps are counted anew.
+bool counts_anew(const std::vector<LoggedStep>& steps, std::int64_t number);
+// What is steady: without the first line, which warms up, nor others of its step (other ranks'), nor lines
+// without a value.
+std::vector<LoggedStep> steady(const std::vector<LoggedStep>& steps);
+constexpr std::string_view kWarmsUp = "only its first line has a time, which warms up and counts for nothing";
+
 // How far the logarithm of the median of these may be off, by what they differ; 0: not known.
 double spread_of_median(const std::vector<double>& seconds);
 

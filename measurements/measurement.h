@@ -43,6 +43,7 @@ struct MeasuredProduct {
 struct TimedLog {
   std::string file;
   std::vector<double> steps_s;
+  double batch = 0;  // sequences a step; 0: the log does not say
 };
 
 // What a file holds that says nothing here, and why.
@@ -65,6 +66,7 @@ struct Context {
 };
 
 struct Measurements {
+  std::vector<std::string> given;  // files that are read, or will be
   std::vector<FileRead> files;
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredCollective> collectives;

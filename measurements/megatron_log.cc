@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "base/parse.h"
 #include "base/statistics.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
@@ -19,23 +21,21 @@ namespace {
 constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
 constexpr std::size_t kMostArguments = 5000;
 
-struct Iterations {
-  int line = 0;
-  double seconds = 0;
-  std::int64_t batch = 0;  // 0: not printed
-};
+// What rank 0 prints when it begins, each once.
+constexpr std::array<std::string_view, 2> kBegins = {"using world size:", "- arguments -"};
 
+std::int64_t number_of_iteration(std::string_view line) {
+  const std::size_t at = line.find("iteration ");
+  if (at == std::string_view::npos) return -1;
+  const std::string_view word = trimmed(line.substr(at + 10));
+  return parse_whole(word.substr(0, word.find_first_of(" /|"))).value_or(-1);
+}
+
+// One run: a file may hold several, one behind the other (">> log").
 class MegatronLog {
  public:
-  explicit MegatronLog(const std::string& text) {
-    int number = 0;
-    for (const std::string_view line : lines_of(text)) {
-      ++number;
-      if (line.size() < kMostLogLineBytes) take(line, number);
-    }
-  }
-
-  const std::vector<Iterations>& iterations() const { return iterations_; }
+  int line() const { return line_; }
+  const std::vector<LoggedStep>& iterations() const { return iterations_; }
   // Empty where it is not printed, or None.
   std::string argument(const std::string& name) const {
     const auto found = arguments_.find(name);
@@ -50,13 +50,24 @@ class MegatronLog {
   bool is(const std::string& name) const { return argument(name) == "True"; }
   bool has_arguments() const { return !argument("num_layers").empty(); }
 
- private:
+  // Whether the line is of another run that begins there.
+  bool ends_before(std::string_view line) const {
+    if (line.find(kElapsed) != std::string_view::npos)
+      return counts_anew(iterations_, number_of_iteration(line));
+    for (std::size_t i = 0; i < kBegins.size(); ++i)
+      if (line.find(kBegins[i]) != std::string_view::npos) return begun_[i] || !iterations_.empty();
+    return false;
+  }
+
   void take(std::string_view line, int number) {
-    if (const auto elapsed_ms = number_behind(line, kElapsed)) {
-      if (*elapsed_ms > 0)
-        iterations_.push_back({number, *elapsed_ms * 1e-3,
-                               static_cast<std::int64_t>(std::clamp(
-                                   number_behind(line, "global batch size:").value_or(0), 0.0, 1e12))});
+    if (line_ == 0) line_ = number;
+    for (std::size_t i = 0; i < kBegins.size(); ++i)
+      if (line.find(kBegins[i]) != std::string_view::npos) begun_[i] = true;
+    if (line.find(kElapsed) != std::string_view::npos) {
+      iterations_.push_back({number, number_of_iteration(line),
+                             number_behind(line, kElapsed).value_or(0) * 1e-3,
+                             static_cast<std::int64_t>(std::clamp(
+                                 number_behind(line, "global batch size:").value_or(0), 0.0, 1e12))});
       return;
     }
     // Sizes that follow from the arguments are printed beside them.
@@ -68,6 +79,7 @@ class MegatronLog {
     take_argument(line);
   }
 
+ private:
   void take_argument(std::string_view line) {
     const std::size_t dots = line.find(" ..");
     if (dots == std::string_view::npos || arguments_.size() > kMostArguments) return;
@@ -82,17 +94,28 @@ class MegatronLog {
   }
 
   std::map<std::string, std::string> arguments_;
-  std::vector<Iterations> iterations_;
+  std::vector<LoggedStep> iterations_;
+  std::array<bool, kBegins.size()> begun_{};
+  int line_ = 0;  // its first
 };
 
-// What is steady: without the first line, which warms up, and with the batch of the last.
-std::vector<double> steady(const std::vector<Iterations>& all, int* line) {
-  std::vector<double> seconds;
-  for (std::size_t i = all.size() > 1 ? 1 : 0; i < all.size(); ++i) {
-    if (all[i].batch != all.back().batch) continue;
-    if (seconds.empty()) *line = all[i].line;
-    seconds.push_back(all[i].seconds);
+std::vector<MegatronLog> megatron_runs(const std::string& text) {
+  std::vector<MegatronLog> runs(1);
+  int number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    ++number;
+    if (line.size() >= kMostLogLineBytes) continue;
+    if (runs.back().ends_before(line)) runs.emplace_back();
+    runs.back().take(line, number);
   }
+  return runs;
+}
+
+// With the batch of the last.
+std::vector<double> steady_seconds(const std::vector<LoggedStep>& steps) {
+  std::vector<double> seconds;
+  for (const LoggedStep& one : steps)
+    if (one.batch == steps.back().batch) seconds.push_back(one.value);
   return seconds;
 }
 
@@ -131,6 +154,11 @@ std::string precision_of(const MegatronLog& log) {
   return log.is("bf16") ? "bf16" : log.is("fp16") ? "fp16" : "fp32";
 }
 
+std::string tied_embeddings_of(const MegatronLog& log) {
+  const std::string untied = log.argument("untie_embeddings_and_output_weights");
+  return untied.empty() ? "" : untied == "True" ? "false" : "true";
+}
+
 std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& log, double seconds,
                                                             std::int64_t batch) {
   const bool grouped = log.is("group_query_attention");
@@ -142,6 +170,8 @@ std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& l
           {"n_kv_heads", grouped ? log.argument("num_query_groups") : ""},
           {"ffn_hidden", log.argument("ffn_hidden_size")},
           {"vocab", log.argument("padded_vocab_size")},
+          {"head_dim", log.argument("kv_channels")},
+          {"tied_embeddings", tied_embeddings_of(log)},
           {"seq_len_tokens", log.first({"seq_length", "encoder_seq_length"})},
           {"gpu", ""},
           {"n_gpus", log.argument("world_size")},
@@ -157,6 +187,30 @@ std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& l
           {"step_time_s", fmt::format("{:.9g}", seconds)}};
 }
 
+void read_megatron_run(const MegatronLog& log, const std::string& file, const Context& context,
+                       std::vector<TimedLog>* without_arguments, Measurements* measurements) {
+  if (log.iterations().empty())
+    return measurements->ignore(file, log.line() > 1 ? log.line() : 0,
+                                "a log without a time of an iteration");
+  const std::vector<LoggedStep> steps = steady(log.iterations());
+  if (steps.empty()) return measurements->ignore(file, log.iterations().front().line, std::string(kWarmsUp));
+  const std::vector<double> seconds = steady_seconds(steps);
+  const std::int64_t batch = steps.back().batch;
+  const int line =
+      std::find_if(steps.begin(), steps.end(), [&](const auto& one) { return one.batch == batch; })->line;
+  // Megatron-Bridge, or a script that prints them elsewhere: a table may say what it is of.
+  if (!log.has_arguments()) return without_arguments->push_back({file, seconds, static_cast<double>(batch)});
+  // What the columns of a table of steps cannot say.
+  if (!log.argument("num_experts").empty())
+    return measurements->ignore(file, line, "a log of a model with experts");
+  if (const std::string what = beyond_columns(log); !what.empty())
+    return measurements->ignore(file, line, fmt::format("a run with {}, which no column says", what));
+  if (log.argument("pipeline_model_parallel_size").empty())
+    return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
+  add_log(file, line, columns_of(log, median(seconds), batch), spread_of_median(seconds), context,
+          measurements);
+}
+
 }  // namespace
 
 bool is_megatron_log(std::string_view head) {
@@ -167,22 +221,10 @@ bool is_megatron_log(std::string_view head) {
 
 void read_megatron_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const MegatronLog log(text);
-  const std::string& file = source.name();
-  if (log.iterations().empty()) return measurements->ignore(file, 0, "a log without a time of an iteration");
-  int line = 0;
-  const std::vector<double> seconds = steady(log.iterations(), &line);
-  // Megatron-Bridge, or a script that prints them elsewhere: a table may say what it is of.
-  if (!log.has_arguments()) return measurements->logs.push_back({file, seconds});
-  // What the columns of a table of steps cannot say.
-  if (!log.argument("num_experts").empty())
-    return measurements->ignore(file, line, "a log of a model with experts");
-  if (const std::string what = beyond_columns(log); !what.empty())
-    return measurements->ignore(file, line, fmt::format("a run with {}, which no column says", what));
-  if (log.argument("pipeline_model_parallel_size").empty())
-    return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
-  add_log(file, line, columns_of(log, median(seconds), log.iterations().back().batch),
-          spread_of_median(seconds), context, measurements);
+  std::vector<TimedLog> without_arguments;
+  for (const MegatronLog& log : megatron_runs(text))
+    read_megatron_run(log, source.name(), context, &without_arguments, measurements);
+  add_timed_runs(source.name(), without_arguments, measurements);
 }
 
 }  // namespace orrery::measurements

@@ -49,6 +49,7 @@ struct Timed {
   std::string operation;          // "sum" "none"; empty: not printed
   int root = -1;
   bool checked = false, checked_in_place = false;  // not "N/A" under #wrong
+  bool wrong = false;  // results that were checked and are not what they should be
   int line = 0;
 
   double bus_factor() const { return algorithm > 0 ? bus / algorithm : 0; }
@@ -79,6 +80,7 @@ std::optional<Timed> timed(std::string_view line) {
   row.bus = *bus;
   row.checked = words[at + 3] != "N/A";
   row.checked_in_place = words[at + 7] != "N/A";
+  for (const std::size_t column : {at + 3, at + 7}) row.wrong |= parse_number(words[column]).value_or(0) > 0;
   // The columns are what they are taken for, where enough digits are printed to say so.
   if (*algorithm >= 1 && std::abs(row.bytes / row.seconds / (*algorithm * 1e9) - 1) > kRounding)
     return std::nullopt;
@@ -213,6 +215,8 @@ class NcclTestsReader {
                                     "all_gather_perf.log"
                                   : fmt::format("no model of {}_perf", test_));
     if (row.bytes <= 0 || row.seconds <= 0) return ignore("no bytes, or no time");
+    if (row.wrong)
+      return ignore("results that nccl-tests found wrong (#wrong above 0): what was timed is broken");
     if (most > per_node)
       throw UserError(source_.name(), row.line, fmt::format("{} devices on one node", most),
                       fmt::format("up to {} of {}", per_node, context_.cluster.name));

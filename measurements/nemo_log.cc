@@ -17,7 +17,8 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr std::string_view kLine = ":::MLLOG ", kTiming = "train_step_timing in s";
+constexpr std::string_view kLine = ":::MLLOG ", kTiming = "train_step_timing in s",
+                           kConfiguration = "Experiment configuration";
 constexpr std::size_t kMostNemoSteps = 1 << 20;
 constexpr std::array<std::string_view, 16> kNames = {"tensor_model_parallel_size",
                                                      "pipeline_model_parallel_size",
@@ -46,36 +47,57 @@ std::string benchmark_model(const std::string& name) {
   return found == known.end() ? name : found->second;
 }
 
+// One run: a file may hold several, one behind the other.
 class NemoLog {
  public:
-  explicit NemoLog(const std::string& text) {
-    int number = 0;
-    for (const std::string_view line : lines_of(text)) {
-      ++number;
-      if (line.size() > kMostLogLineBytes) continue;
-      if (const std::size_t at = line.find(kLine); at != std::string_view::npos)
-        take_event(line.substr(at + kLine.size()), number);
-      else
-        take(line, number);
+  // Whether the line is of another run that begins there: the heading of its configuration, what is said once
+  // is said again behind steps, or steps are counted anew.
+  bool ends_before(std::string_view line) const {
+    if (line.find(kConfiguration) != std::string_view::npos) return timed() || !said_.empty();
+    if (!timed()) return false;
+    if (const std::size_t at = line.find(kLine); at != std::string_view::npos) {
+      const std::string_view event = line.substr(at);
+      return !said("benchmark").empty() && event.find(R"("submission_benchmark")") != std::string_view::npos;
     }
+    if (line.find(kTiming) != std::string_view::npos) return counts_anew(timed_, step_of(line));
+    const std::string_view name = setting_of(line).first;
+    return name != "precision" && said_.count(std::string(name)) > 0;  // a metric's name, too
+  }
+
+  void take_line(std::string_view line, int number) {
+    if (const std::size_t at = line.find(kLine); at != std::string_view::npos)
+      take_event(line.substr(at + kLine.size()), number);
+    else
+      take(line, number);
   }
 
   // Timings where they are printed, else by the counts of samples; without the first.
-  std::vector<double> steps() const {
-    const std::vector<double>& all = timed_.empty() ? counted_ : timed_;
-    return {all.begin() + (all.size() > 1 ? 1 : 0), all.end()};
-  }
-  int line() const { return line_; }
+  std::vector<LoggedStep> steps() const { return steady(timed_.empty() ? counted_ : timed_); }
+  bool timed() const { return !timed_.empty() || !counted_.empty(); }
   std::string said(std::string_view name) const {
     const auto found = said_.find(std::string(name));
     return found == said_.end() || found->second == "null" || found->second == "None" ? "" : found->second;
   }
 
  private:
-  void keep(std::vector<double>* all, double seconds, int number) {
-    if (!(seconds > 0) || !std::isfinite(seconds) || all->size() >= kMostNemoSteps) return;
-    all->push_back(seconds);
-    if (line_ == 0) line_ = number;
+  static void keep(std::vector<LoggedStep>* all, double seconds, int number, std::int64_t step = -1) {
+    if (all->size() < kMostNemoSteps) all->push_back({number, step, seconds});
+  }
+
+  // "global_step=3.000" of the progress bar.
+  static std::int64_t step_of(std::string_view line) {
+    const double step = number_behind(line, "global_step=").value_or(-1);
+    return step >= 0 && step < 1e15 ? static_cast<std::int64_t>(step) : -1;
+  }
+
+  // "model.micro_batch_size: 1": a name of kNames and its value; else of nothing.
+  static std::pair<std::string_view, std::string_view> setting_of(std::string_view line) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string_view::npos) return {};
+    std::string_view name = trimmed(line.substr(0, colon));
+    name = name.substr(name.find_last_of(". ") + 1);
+    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return {};
+    return {name, trimmed(line.substr(colon + 2)).substr(0, 64)};
   }
 
   // NeMo's own lines: "… train_step_timing in s=5.52]", "  micro_batch_size: 1".
@@ -83,15 +105,12 @@ class NemoLog {
     if (line.find(kTiming) != std::string_view::npos) {
       std::string_view rest = line.substr(line.rfind(kTiming) + kTiming.size());
       rest.remove_prefix(std::min(rest.find_first_not_of("=: "), rest.size()));
-      keep(&timed_, parse_number(rest.substr(0, rest.find_first_of(" ,]|"))).value_or(0), number);
+      keep(&timed_, parse_number(rest.substr(0, rest.find_first_of(" ,]|"))).value_or(0), number,
+           step_of(line));
       return;
     }
-    const std::size_t colon = line.find(": ");
-    if (colon == std::string_view::npos) return;
-    std::string_view name = trimmed(line.substr(0, colon));
-    name = name.substr(name.find_last_of(". ") + 1);
-    if (std::find(kNames.begin(), kNames.end(), name) != kNames.end())
-      said_.try_emplace(std::string(name), trimmed(line.substr(colon + 2)).substr(0, 64));
+    if (const auto [name, value] = setting_of(line); !name.empty())
+      said_.try_emplace(std::string(name), value);
   }
 
   void take_event(std::string_view text, int number) {
@@ -127,10 +146,21 @@ class NemoLog {
     double at_s = 0, samples = 0;
   };
   std::map<std::string, std::string> said_;
-  std::vector<double> timed_, counted_;
+  std::vector<LoggedStep> timed_, counted_;
   Count counted_from_;
-  int line_ = 0;
 };
+
+std::vector<NemoLog> nemo_runs(const std::string& text) {
+  std::vector<NemoLog> runs(1);
+  int number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    ++number;
+    if (line.size() > kMostLogLineBytes) continue;
+    if (runs.back().ends_before(line)) runs.emplace_back();
+    runs.back().take_line(line, number);
+  }
+  return runs;
+}
 
 // "64xNVIDIA DGX H100": so many nodes of the cluster's.
 std::string devices_of(const NemoLog& log, const Context& context) {
@@ -182,15 +212,29 @@ bool is_nemo_log(std::string_view head) {
 
 void read_nemo_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const NemoLog log(text);
-  const std::vector<double> seconds = log.steps();
-  if (seconds.empty()) return measurements->ignore(source.name(), 0, "a log without a time of a step");
-  // With the layout its step is a row by itself.
-  if (!log.said("tensor_model_parallel_size").empty() && !log.said("micro_batch_size").empty() &&
-      !devices_of(log, context).empty())
-    return add_log(source.name(), log.line(), columns_of(log, context, median(seconds)),
-                   spread_of_median(seconds), context, measurements);
-  measurements->logs.push_back({source.name(), seconds});
+  std::vector<TimedLog> without_layout;
+  for (const NemoLog& log : nemo_runs(text)) {
+    if (!log.timed()) {
+      measurements->ignore(source.name(), 0, "a log without a time of a step");
+      continue;
+    }
+    const std::vector<LoggedStep> steps = log.steps();
+    if (steps.empty()) {
+      measurements->ignore(source.name(), 0, std::string(kWarmsUp));
+      continue;
+    }
+    std::vector<double> seconds;
+    for (const LoggedStep& one : steps) seconds.push_back(one.value);
+    // With the layout its step is a row by itself.
+    if (!log.said("tensor_model_parallel_size").empty() && !log.said("micro_batch_size").empty() &&
+        !devices_of(log, context).empty())
+      add_log(source.name(), steps.front().line, columns_of(log, context, median(seconds)),
+              spread_of_median(seconds), context, measurements);
+    else
+      without_layout.push_back(
+          {source.name(), seconds, parse_number(log.said("global_batch_size")).value_or(0)});
+  }
+  add_timed_runs(source.name(), without_layout, measurements);
 }
 
 }  // namespace orrery::measurements

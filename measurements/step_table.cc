@@ -95,6 +95,21 @@ void doubt_memory(const evidence::ExplicitRow& row, const std::string& file, Mea
       file, row.line, row.plan.job->runtime.name, human_bytes(memory.needed), human_bytes(memory.capacity)));
 }
 
+// Dimensions that nobody said.
+void doubt_model(const evidence::ExplicitRow& row, const std::string& file, const std::string& model,
+                 Measurements* measurements) {
+  std::string guessed;
+  for (const evidence::Assumed& one : row.assumed)
+    if (one.shape) guessed += (guessed.empty() ? "" : ", ") + one.what;
+  if (guessed.empty()) return;
+  measurements->doubts.push_back(fmt::format(
+      "{}:{}: the model '{}' is not known by that name, and its shape was guessed by its size: {} "
+      "({:.3g} parameters): say its 'model_file' (config.json), or 'n_layers', 'hidden', "
+      "'n_heads', 'n_kv_heads', 'ffn_hidden' and 'vocab'",
+      file, row.line, model.substr(0, 60), guessed,
+      static_cast<double>(row.plan.job->workload.parameters())));
+}
+
 // "Megatron-LM" alone, without a date (evidence/data/steps.textproto has those), is what published tables of
 // 2021 and 2022 say of V100 and A100. On whatever came later only what became Megatron-Core ran.
 CsvTable with_software_of_its_time(CsvTable table, const Cluster& cluster) {
@@ -109,6 +124,51 @@ CsvTable with_software_of_its_time(CsvTable table, const Cluster& cluster) {
       said = "Megatron-Core";
   }
   return table;
+}
+
+// Words that stand in these columns of one's own tables; any other would count as none.
+struct Words {
+  std::string_view column;
+  std::vector<std::string_view> parts;  // of which one stands in it, in any case
+  std::vector<std::string_view> whole;  // or all of it is one of these
+  std::string_view expected;
+};
+const std::vector<Words>& words_of_columns() {
+  static const std::vector<Words> all = {
+      {"precision",
+       {"fp32", "float32", "tf32", "fp16", "float16", "half", "bf16", "bfloat16", "fp8", "float8", "fp4",
+        "nf4"},
+       {},
+       "fp32, tf32, fp16, bf16 or fp8"},
+      {"act_recompute", {"none", "selective", "full", "checkpoint"}, {}, "none, selective or full"},
+      {"dp_sharding",
+       {"zero-0",     "zero0",         "zero 0",        "stage 0",
+        "stage0",     "zero-1",        "zero1",         "zero 1",
+        "stage 1",    "stage1",        "zero-2",        "zero2",
+        "zero 2",     "stage 2",       "stage2",        "zero-3",
+        "zero3",      "zero 3",        "stage 3",       "stage3",
+        "fsdp",       "hsdp",          "hybrid",        "full shard",
+        "full_shard", "fully sharded", "shard_grad_op", "no_shard",
+        "no shard",   "ddp",           "replicated",    "distributed optimizer"},
+       {"none"},
+       "none, ZeRO-1, ZeRO-2, ZeRO-3, FSDP or HSDP"}};
+  return all;
+}
+
+void check_words(const CsvTable& table) {
+  for (const CsvRow& row : table.rows)
+    for (const Words& words : words_of_columns()) {
+      const std::string& said = table.field(row, words.column);
+      const std::string cell = lower_case(trimmed(said));
+      const bool known = cell.empty() || holds(words.whole, cell) ||
+                         std::any_of(words.parts.begin(), words.parts.end(), [&](std::string_view part) {
+                           return cell.find(part) != std::string::npos;
+                         });
+      if (!known)
+        throw UserError(table.file, row.line,
+                        fmt::format("'{}' in the column '{}'", said.substr(0, 40), words.column),
+                        words.expected);
+    }
 }
 
 // Columns of numbers, of which published tables say some in words ("~250k", "local batch 8").
@@ -146,6 +206,19 @@ void take_number(const CsvTable& table, int line, const std::string& column, boo
   throw UserError(table.file, line, fmt::format("'{}' in the column '{}'", said.substr(0, 40), column),
                   time ? "a number from 0, with a point before its decimals"
                        : "a number, with a point before its decimals");
+}
+
+// Of one's own tables: whole numbers, of which 8.0 is one.
+void check_whole(const CsvTable& table) {
+  for (const CsvRow& row : table.rows)
+    for (const std::string_view column : kNumbers) {
+      if (column == "params_b") continue;
+      const std::string& said = table.field(row, column);
+      const auto number = parse_number(trimmed(said));
+      if (trimmed(said).empty() || (number && *number >= 0 && *number == std::floor(*number))) continue;
+      throw UserError(table.file, row.line,
+                      fmt::format("'{}' in the column '{}'", said.substr(0, 40), column), "a whole number");
+    }
 }
 
 void take_numbers(bool semicolons, CsvTable* table) {
@@ -191,6 +264,7 @@ struct Named {
   std::string file;
   std::vector<double> steps_s;
   double spread = 0;
+  double batch = 0;  // TimedLog's
 };
 
 // Of a trace the steps of all its job's ranks count.
@@ -199,10 +273,10 @@ std::optional<Named> find_named(const Measurements& measured, const std::filesys
     return std::filesystem::path(file).filename() == name.filename();
   };
   for (const TimedLog& log : measured.logs)
-    if (is_named(log.file)) return Named{log.file, log.steps_s, spread_of_median(log.steps_s)};
+    if (is_named(log.file)) return Named{log.file, log.steps_s, spread_of_median(log.steps_s), log.batch};
   for (const RankTrace& trace : measured.traces) {
     if (trace.of_instructions || !is_named(trace.file)) continue;
-    Named named{trace.file, {}, 0};
+    Named named{trace.file, {}, 0, 0};
     for (const RankTrace& rank : measured.traces)
       if (&rank == &trace || (trace.world > 1 && rank.world == trace.world))
         named.steps_s.insert(named.steps_s.end(), rank.steps_s.begin(), rank.steps_s.end());
@@ -233,6 +307,61 @@ std::map<int, Named> fill_from_named(const Measurements& measured, CsvTable* tab
     filled.emplace(row.line, std::move(*named));
   }
   return filled;
+}
+
+// A row without a time whose trace is no file that was given, or one without steps.
+void check_trace_is_there(const CsvTable& table, const CsvRow& row, const Measurements& measured) {
+  const std::filesystem::path name = table.field(row, "trace");
+  const bool timed = std::any_of(kTimes.begin(), kTimes.end(),
+                                 [&](std::string_view one) { return !table.field(row, one).empty(); });
+  if (name.empty() || timed) return;
+  const bool given = std::any_of(measured.given.begin(), measured.given.end(), [&](const std::string& file) {
+    return std::filesystem::path(file).filename() == name.filename();
+  });
+  const std::string said = name.string().substr(0, 100);
+  throw evidence::Unreadable{
+      given ? fmt::format("'{}' in the column 'trace' has no times of steps for a row", said)
+            : fmt::format("no file '{}' was given (column 'trace')", said)};
+}
+
+// What a row says twice.
+void check_agrees(const evidence::Fields& fields, const evidence::ExplicitRow& row, const Named* named) {
+  constexpr double kMostTimesDiffer = 1.1;
+  const Choices& c = row.plan.choices;
+  const Training& training = row.plan.job->training;
+  const double batch = fields.real("gbs_sequences"), micro_batch = fields.real("mbs_sequences"),
+               accumulated = fields.real("grad_accum");
+  if (named != nullptr && named->batch > 0 && batch > 0 && named->batch != batch)
+    throw evidence::Unreadable{fmt::format("a batch of {} (gbs_sequences), where {} says {}", batch,
+                                           std::filesystem::path(named->file).filename().string(),
+                                           named->batch)};
+  if (batch > 0 && micro_batch > 0 && accumulated > 0 && micro_batch * accumulated * c.dp != batch)
+    throw evidence::Unreadable{
+        fmt::format("{} micro-batches (grad_accum) of {} on dp {} are {} sequences, and gbs_sequences is {}",
+                    accumulated, micro_batch, c.dp, micro_batch * accumulated * c.dp, batch)};
+  if (batch > 0 && static_cast<double>(training.global_batch) != batch)
+    throw evidence::Unreadable{fmt::format("a batch of {} is no whole number of micro-batches of {} on dp {}",
+                                           batch, c.micro_batch, c.dp)};
+  if (micro_batch > 0 && c.micro_batch != micro_batch)
+    throw evidence::Unreadable{fmt::format("micro-batches of {} where dp {} has {} sequences each",
+                                           micro_batch, c.dp, c.micro_batch)};
+  const double sequences = static_cast<double>(training.global_batch), tokens = sequences * training.seq_len;
+  const auto seconds_for = [&](double work, const char* rate, double devices = 1) {
+    return fields.real(rate) > 0 ? work / fields.real(rate) / devices : 0;
+  };
+  const std::array<std::pair<const char*, double>, 4> times = {
+      {{"step_time_s", fields.real("step_time_s")},
+       {"tokens_per_s", seconds_for(tokens, "tokens_per_s")},
+       {"tokens_per_s_per_gpu", seconds_for(tokens, "tokens_per_s_per_gpu", fields.real("n_gpus"))},
+       {"sequences_per_s", seconds_for(sequences, "sequences_per_s")}}};
+  const std::pair<const char*, double>* first = nullptr;
+  for (const auto& one : times) {
+    if (one.second <= 0) continue;
+    if (first == nullptr) first = &one;
+    if (std::abs(std::log(one.second / first->second)) > std::log(kMostTimesDiffer))
+      throw evidence::Unreadable{fmt::format("by {} a step took {:.4g} s, by {} {:.4g} s", first->first,
+                                             first->second, one.first, one.second)};
+  }
 }
 
 }  // namespace
@@ -274,15 +403,17 @@ std::string step_table_template() {
   return csv_line(header) + csv_line(row);
 }
 
-void add_steps(const CsvTable& as_written, const Context& context, Measurements* measurements) {
+void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Measurements* measurements) {
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
   const std::map<int, Named> named = fill_from_named(*measurements, &table);
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
+  instead.own = rows != Rows::published;
   for (const CsvRow& fields : table.rows) {
     try {
+      if (rows == Rows::own) check_trace_is_there(table, fields, *measurements);
       MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
       if (const auto from = named.find(fields.line); from != named.end()) {
         step.spread = from->second.spread;
@@ -290,8 +421,15 @@ void add_steps(const CsvTable& as_written, const Context& context, Measurements*
       }
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
+      if (rows == Rows::own) {
+        const auto from = named.find(fields.line);
+        check_agrees(evidence::Fields(table, fields), step.row,
+                     from == named.end() ? nullptr : &from->second);
+      }
       check_plausible(step.row, table.file);
       doubt_memory(step.row, table.file, measurements);
+      if (rows != Rows::published)
+        doubt_model(step.row, table.file, table.field(fields, "model"), measurements);
       step.model = planner::model_effect(step.row.plan.job->workload);
       measurements->steps.push_back(std::move(step));
     } catch (const evidence::Unreadable& why) {
@@ -311,7 +449,7 @@ void add_log(const std::string& file, int line,
     table.rows.front().fields.push_back(value);
   }
   const std::size_t before = measurements->steps.size();
-  add_steps(table, context, measurements);
+  add_steps(table, Rows::log, context, measurements);
   for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = spread;
 }
 
@@ -320,11 +458,17 @@ void read_step_table(const Source& source, const Context& context, Measurements*
   const char separator = separator_of(text);
   CsvTable table = parse_csv(text, source.name(), separator);
   take_numbers(separator == ';', &table);
+  const bool published = table.column("source") >= 0;
+  if (!published) {
+    check_words(table);
+    check_whole(table);
+  }
   for (const std::string& column : table.columns)
     if (!holds(kColumns, column) && !holds(kAlso, column))
       measurements->ignore(source.name(), 1,
                            fmt::format("the column '{}', which is none of docs/measurements.md's", column));
-  add_steps(with_software_of_its_time(std::move(table), context.cluster), context, measurements);
+  add_steps(with_software_of_its_time(std::move(table), context.cluster),
+            published ? Rows::published : Rows::own, context, measurements);
 }
 
 }  // namespace orrery::measurements

@@ -35,22 +35,11 @@ std::string model_of(const std::string& name, const std::string& flavor) {
   return name + "-" + flavor;
 }
 
-struct Step {
-  int line = 0;
-  double tokens_per_s = 0;  // per device
-};
-
+// One run: a file may hold several, one behind the other.
 class TorchtitanLog {
  public:
-  explicit TorchtitanLog(const std::string& text) {
-    int number = 0;
-    for (const std::string_view line : lines_of(text)) {
-      ++number;
-      if (line.size() < kMostLogLineBytes) take(without_colours(line), number);
-    }
-  }
-
-  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<LoggedStep>& steps() const { return steps_; }  // tokens a second and device
+  int line() const { return line_; }
   std::string said(const std::string& name) const {
     const auto found = said_.find(name);
     return found == said_.end() ? std::string() : found->second;
@@ -65,21 +54,42 @@ class TorchtitanLog {
     return all;
   }
 
- private:
-  void say(const std::string& name, std::string_view value) {
-    if (!value.empty()) said_.try_emplace(name, value.substr(0, 64));
+  // Whether the line is of another run that begins there: a mesh behind steps, behind what is printed once
+  // all is built, or another mesh. Other ranks may print the same before that.
+  bool ends_before(std::string_view line) const {
+    const std::string_view mesh = mesh_in(line);
+    return !mesh.empty() &&
+           (!steps_.empty() || !said("global_batch").empty() || (!mesh_.empty() && mesh != mesh_));
   }
 
   void take(const std::string& line, int number) {
+    if (line_ == 0) line_ = number;
+    if (const std::string_view mesh = mesh_in(line); !mesh.empty()) mesh_ = mesh;
     const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
     const std::string_view rate_label = holds(kRate) ? kRate : kOldRate;
     if (holds(kStep) && holds(rate_label) && !holds("validate step")) {
       const std::string_view behind =
           std::string_view(line).substr(line.find(rate_label) + rate_label.size());
-      const double rate = grouped_number(trimmed(behind));
-      if (rate > 0 && steps_.size() < kMostTorchtitanSteps) steps_.push_back({number, rate});
+      if (steps_.size() < kMostTorchtitanSteps)
+        steps_.push_back(
+            {number, parse_whole(word_behind(line, kStep)).value_or(-1), grouped_number(trimmed(behind))});
       return;
     }
+    take_configuration(line);
+  }
+
+ private:
+  static std::string_view mesh_in(std::string_view line) {
+    for (const std::string_view begin : {kMesh, kOldMesh})
+      if (const std::size_t at = line.find(begin); at != std::string_view::npos) return line.substr(at);
+    return {};
+  }
+  void say(const std::string& name, std::string_view value) {
+    if (!value.empty()) said_[name] = value.substr(0, 64);
+  }
+
+  void take_configuration(const std::string& line) {
+    const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
     if (holds(kMesh))
       for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"})
         say(name, word_behind(line, fmt::format("{}=", name)));
@@ -130,8 +140,23 @@ class TorchtitanLog {
   }
 
   std::map<std::string, std::string> said_;
-  std::vector<Step> steps_;
+  std::vector<LoggedStep> steps_;
+  std::string mesh_;
+  int line_ = 0;  // its first
 };
+
+std::vector<TorchtitanLog> torchtitan_runs(const std::string& text) {
+  std::vector<TorchtitanLog> runs(1);
+  int number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    ++number;
+    if (line.size() >= kMostLogLineBytes) continue;
+    const std::string plain = without_colours(line);
+    if (runs.back().ends_before(plain)) runs.emplace_back();
+    runs.back().take(plain, number);
+  }
+  return runs;
+}
 
 std::string recomputation_of(const TorchtitanLog& log) {
   const std::string mode = lower_case(log.said("recompute"));
@@ -162,6 +187,29 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TorchtitanLog&
           {"notes", log.said("compiled").empty() ? "FSDP" : "FSDP + torch.compile"}};
 }
 
+void read_torchtitan_run(const TorchtitanLog& log, const std::string& file, const Context& context,
+                         Measurements* measurements) {
+  const int begin = log.line() > 1 ? log.line() : 0;
+  const auto ignore = [&](std::string_view why) { measurements->ignore(file, begin, std::string(why)); };
+  if (log.steps().empty()) return ignore("a log without a step's tokens a second (tps)");
+  if (log.said("dp_shard").empty()) return ignore("a log that does not print its device mesh");
+  if (log.said("global_batch").empty()) return ignore("a log that does not print its batch and sequences");
+  if (log.said("model").empty()) return ignore("a log that does not print its model");
+  if (!log.said("experts").empty())
+    return ignore("a log that does not print over how many experts are split");
+  if (!log.said("offloaded").empty()) return ignore("a run that offloads to the host");
+  // The first step compiles and warms up.
+  std::vector<double> tokens_per_s, seconds;
+  const std::vector<LoggedStep> steps = steady(log.steps());
+  if (steps.empty()) return ignore(kWarmsUp);
+  for (const LoggedStep& one : steps) {
+    tokens_per_s.push_back(one.value);
+    seconds.push_back(1 / one.value);
+  }
+  add_log(file, steps.front().line, columns_of(log, median(tokens_per_s)), spread_of_median(seconds), context,
+          measurements);
+}
+
 }  // namespace
 
 bool is_torchtitan_log(std::string_view head) {
@@ -172,25 +220,8 @@ bool is_torchtitan_log(std::string_view head) {
 
 void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const TorchtitanLog log(text);
-  const std::string& file = source.name();
-  const auto ignore = [&](const std::string& why) { measurements->ignore(file, 0, why); };
-  if (log.steps().empty()) return ignore("a log without a step's tokens a second (tps)");
-  if (log.said("dp_shard").empty()) return ignore("a log that does not print its device mesh");
-  if (log.said("global_batch").empty()) return ignore("a log that does not print its batch and sequences");
-  if (log.said("model").empty()) return ignore("a log that does not print its model");
-  if (!log.said("experts").empty())
-    return ignore("a log that does not print over how many experts are split");
-  if (!log.said("offloaded").empty()) return ignore("a run that offloads to the host");
-  // The first line's step compiles and warms up.
-  std::vector<double> tokens_per_s, seconds;
-  for (std::size_t i = log.steps().size() > 1 ? 1 : 0; i < log.steps().size(); ++i) {
-    tokens_per_s.push_back(log.steps()[i].tokens_per_s);
-    seconds.push_back(1 / log.steps()[i].tokens_per_s);
-  }
-  const int line = log.steps()[log.steps().size() > 1 ? 1 : 0].line;
-  add_log(file, line, columns_of(log, median(tokens_per_s)), spread_of_median(seconds), context,
-          measurements);
+  for (const TorchtitanLog& log : torchtitan_runs(text))
+    read_torchtitan_run(log, source.name(), context, measurements);
 }
 
 }  // namespace orrery::measurements

@@ -44,19 +44,44 @@ std::string count_of(std::string_view line, std::string_view name) {
   return without_grouping(line.substr(at, line.find_first_not_of("0123456789,", at) - at));
 }
 
+// Printed once before each training, behind its configuration, by one rank or by several.
+constexpr std::string_view kTrains = "Instantaneous batch size per device";
+
+// One training: a file may hold several, one behind the other.
 class TrainerLog {
  public:
-  explicit TrainerLog(const std::string& text) {
+  // Those that a log holds, the last of which may not have begun.
+  static std::vector<TrainerLog> all_of(const std::string& text) {
+    std::vector<TrainerLog> runs(1);
+    TrainerLog next;  // what is said behind the beginning of one is of the one behind it, if that begins
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
       if (line.size() > kMostTrainerLineBytes) continue;
-      take(line);
-      if (const auto seconds = parse_number(value_of(line, "train_runtime")); seconds && *seconds > 0) {
-        runtime_s_ = *seconds;
-        line_ = number;
+      TrainerLog& run = runs.back();
+      if (line.find(kTrains) != std::string_view::npos) {
+        // Of several ranks the last may print theirs behind the configuration of DeepSpeed.
+        if (run.begun_ && (run.runtime_s_ > 0 || run.contradicts(next))) {
+          // Where nothing was said in between the same model is trained on.
+          TrainerLog again = next.said_.empty() ? run : next;
+          again.begun_ = false;
+          again.runtime_s_ = 0;
+          runs.push_back(std::move(again));
+          next = {};
+        }
+        runs.back().begun_ = true;
       }
+      TrainerLog& now = runs.back();
+      now.take_counts(line);
+      (now.begun_ ? next : now).take(line);
+      const auto seconds = parse_number(value_of(line, "train_runtime"));
+      if (!seconds || *seconds <= 0) continue;
+      now.adopt(next);
+      next = {};
+      now.runtime_s_ = *seconds;
+      now.line_ = number;
     }
+    return runs;
   }
 
   std::string said(const std::string& name) const {
@@ -71,9 +96,29 @@ class TrainerLog {
   int line() const { return line_; }
 
  private:
+  bool contradicts(const TrainerLog& other) const {
+    return std::any_of(other.said_.begin(), other.said_.end(), [&](const auto& one) {
+      const auto own = said_.find(one.first);
+      return own != said_.end() && own->second != one.second;
+    });
+  }
+  void adopt(const TrainerLog& other) {
+    for (const auto& [name, value] : other.said_) said_[name] = value;
+  }
+
+  void take_counts(std::string_view line) {
+    static constexpr std::array<std::string_view, 5> kCounts = {
+        "Number of trainable parameters", "Total train batch size (w. parallel, distributed & accumulation)",
+        kTrains, "Gradient Accumulation steps", "Total optimization steps"};
+    for (const std::string_view name : kCounts)
+      if (const std::size_t at = line.find(name); at != std::string_view::npos)
+        if (const std::string value = count_of(line.substr(at), name); !value.empty())
+          said_[std::string(name)] = value;
+  }
+
   // Later configurations replace earlier ones, and what overrides them all.
   void take(std::string_view line) {
-    static constexpr std::array<std::string_view, 20> kNames = {"fsdp",
+    static constexpr std::array<std::string_view, 22> kNames = {"fsdp",
                                                                 "n_embd",
                                                                 "hidden_size",
                                                                 "n_layer",
@@ -92,10 +137,9 @@ class TrainerLog {
                                                                 "fp16",
                                                                 "bf16",
                                                                 "max_seq_length",
-                                                                "offload_optimizer"};
-    static constexpr std::array<std::string_view, 5> kCounts = {
-        "Number of trainable parameters", "Total train batch size (w. parallel, distributed & accumulation)",
-        "Instantaneous batch size per device", "Gradient Accumulation steps", "Total optimization steps"};
+                                                                "offload_optimizer",
+                                                                "tie_word_embeddings",
+                                                                "head_dim"};
     for (const std::string_view name : kNames) {
       if (line.find(name) == std::string_view::npos) continue;
       const std::string value = value_of(line, name);
@@ -104,18 +148,30 @@ class TrainerLog {
       if (overrides || !overridden_[std::string(name)]) said_[std::string(name)] = value;
       if (overrides) overridden_[std::string(name)] = true;
     }
-    for (const std::string_view name : kCounts)
-      if (const std::size_t at = line.find(name); at != std::string_view::npos)
-        if (const std::string value = count_of(line.substr(at), name); !value.empty())
-          said_[std::string(name)] = value;
+    take_deepspeed(line);
     // DeepSpeed's configuration: "offload_param": { "device": "cpu", …
     if (line.find("\"offload_") != std::string_view::npos) offload_lines_ = 3;
     if (offload_lines_ > 0 && value_of(line, "device") == "cpu") said_["offloaded"] = "True";
     offload_lines_ = std::max(0, offload_lines_ - 1);
   }
 
+  // TrainingArguments' "deepspeed=ds_config.json", or the configuration itself.
+  void take_deepspeed(std::string_view line) {
+    constexpr std::string_view kArgument = "deepspeed=", kStages = "zero_optimization'";
+    const std::size_t at = line.find(kArgument);
+    if (at == std::string_view::npos) return;
+    const std::string_view value = line.substr(at + kArgument.size());
+    if (value.empty() || value.starts_with("None") || value.starts_with(",")) return;
+    said_["deepspeed"] = "True";
+    const std::size_t stages = value.find(kStages);
+    if (stages == std::string_view::npos) return;
+    const std::string stage = value_of(value.substr(stages), "stage");
+    if (!stage.empty()) said_["zero_optimization_stage"] = stage;
+  }
+
   std::map<std::string, std::string> said_;
   std::map<std::string, bool> overridden_;
+  bool begun_ = false;
   double runtime_s_ = 0;
   int line_ = 0, offload_lines_ = 0;
 };
@@ -132,11 +188,15 @@ bool is_fully_sharded(const TrainerLog& log) {
   return lower_case(log.said("fsdp")).ends_with("full_shard:");
 }
 
+bool is_under_deepspeed(const TrainerLog& log) {
+  return !log.said("zero_optimization_stage").empty() || !log.said("deepspeed").empty();
+}
+
 std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& log, double devices,
                                                             double seconds) {
   const std::string stage = log.said("zero_optimization_stage");
   const auto whole = [](double value) { return value >= 1 ? fmt::format("{:.0f}", value) : std::string(); };
-  return {{"framework", stage.empty() ? "Hugging Face Trainer" : "DeepSpeed"},
+  return {{"framework", is_under_deepspeed(log) ? "DeepSpeed" : "Hugging Face Trainer"},
           {"model", log.said("model_type")},
           {"n_layers", log.first("n_layer", "num_hidden_layers")},
           {"hidden", log.first("n_embd", "hidden_size")},
@@ -144,6 +204,8 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& lo
           {"n_kv_heads", log.said("num_key_value_heads")},
           {"ffn_hidden", log.first("intermediate_size", "n_inner")},
           {"vocab", log.said("vocab_size")},
+          {"head_dim", log.said("head_dim")},
+          {"tied_embeddings", lower_case(log.said("tie_word_embeddings"))},
           {"seq_len_tokens",
            log.first("block_size", log.said("n_positions").empty() ? "max_seq_length" : "n_positions")},
           {"gpu", ""},
@@ -162,17 +224,8 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& lo
           {"step_time_s", fmt::format("{:.9g}", seconds)}};
 }
 
-}  // namespace
-
-bool is_trainer_log(std::string_view head) {
-  const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
-  return holds("Instantaneous batch size per device") || holds("'train_runtime':");
-}
-
-void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {
-  const std::string text = source.text();
-  const TrainerLog log(text);
-  const std::string& file = source.name();
+void read_training(const TrainerLog& log, const std::string& file, const Context& context,
+                   Measurements* measurements) {
   const double steps = log.number("Total optimization steps");
   if (log.runtime_s() <= 0)
     return measurements->ignore(file, 0, "a log without train_runtime: it did not end");
@@ -194,11 +247,31 @@ void read_trainer_log(const Source& source, const Context& context, Measurements
   // Under FSDP each rank counts its own share.
   const double trained = log.number("Number of trainable parameters") * all / each;
   const double parameters = measurements->steps.back().row.plan.job->workload.parameters();
-  if (trained <= 0 || trained >= kLeastTrained * parameters) return;
+  if (trained <= 0 || trained >= kLeastTrained * parameters) {
+    if (is_under_deepspeed(log) && log.said("zero_optimization_stage").empty())
+      measurements->doubts.push_back(fmt::format(
+          "{}:{}: DeepSpeed's configuration is not in the log: taken as ZeRO-{} without offloading "
+          "(expected 'zero_optimization_stage', as DeepSpeed prints it at the level 'info')",
+          file, log.line(), measurements->steps.back().row.plan.choices.zero));
+    return;
+  }
   measurements->steps.pop_back();
   measurements->ignore(file, log.line(),
                        fmt::format("a run that trains {:.3g} of {:.3g} parameters (LoRA, or frozen layers)",
                                    log.number("Number of trainable parameters"), parameters));
+}
+
+}  // namespace
+
+bool is_trainer_log(std::string_view head) {
+  const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
+  return holds("Instantaneous batch size per device") || holds("'train_runtime':");
+}
+
+void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {
+  const std::string text = source.text();
+  for (const TrainerLog& log : TrainerLog::all_of(text))
+    read_training(log, source.name(), context, measurements);
 }
 
 }  // namespace orrery::measurements

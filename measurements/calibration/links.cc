@@ -34,6 +34,8 @@ constexpr int kRounds = 3;
 // More than a link's nominal rate: multicast and sharp links reach a little more than what rings are counted
 // by.
 constexpr double kMostOfNominal = 2.2;
+// Of what ports and switched links carry, headers and all: times are printed to four digits.
+constexpr double kMostOfBytes = 1.005;
 constexpr double kDeparts = 1.25;
 
 using Point = std::array<double, kParameters>;  // logarithms of factors on time
@@ -90,6 +92,42 @@ class Model {
   std::map<std::pair<int, int>, Sized> sized_;
 };
 
+// What must leave the one that sends most of `members` (devices, or nodes), or reach the one that receives
+// most, whatever the algorithm: of an all-reduce its bytes once, where switches add them up.
+double least_bytes(const MeasuredCollective& row, int members, int devices_each) {
+  const double others = row.bytes * (members - 1) / members;
+  switch (row.kind) {
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::reduce:
+      return row.bytes;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+      return others;
+    case CollectiveKind::all_to_all:  // of every device
+      return others * devices_each;
+  }
+  return 0;
+}
+
+// No algorithm moves fewer bytes than these.
+void check_bytes(const MeasuredCollective& row, const Cluster& cluster) {
+  const NodeType& node = cluster.groups.front().node;
+  const bool between = row.nodes > 1, switched = node.intra.kind == IntraKind::nvswitch;
+  const double carried = between    ? node.nic.count * node.nic.bandwidth_bytes_per_s
+                         : switched ? node.intra.bandwidth_bytes_per_s
+                                    : 0,
+               least = between ? least_bytes(row, row.nodes, row.devices_per_node)
+                               : least_bytes(row, row.devices_per_node, 1);
+  if (carried > 0 && least / row.seconds > kMostOfBytes * carried)
+    throw NoAnswer(fmt::format(
+        "{}:{}: {:.4g} s for {:.0f} bytes would be {:.4g} GB/s through {}, and {} has {:.4g} GB/s there",
+        row.file, row.line, row.seconds, row.bytes, least / row.seconds * 1e-9,
+        between ? "the ports of a node" : "the links of a device", cluster.name, carried * 1e-9));
+}
+
 void check_plausible(const MeasuredCollective& row, Model* model) {
   const GroupShape& shape = model->shape(row);
   const double nominal =
@@ -125,6 +163,7 @@ class Learner {
     Model before(cluster_, {});
     for (const MeasuredCollective& row : rows_) {
       check_plausible(row, &before);
+      check_bytes(row, cluster_);
       before_s_.push_back(before.plan(row).seconds(row.bytes));
       check_not_stuck(row, before_s_.back());
     }

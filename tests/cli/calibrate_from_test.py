@@ -165,6 +165,19 @@ class CalibrateFrom(OrreryCase):
         self.refused("validate", "--published", "foreign.csv", says=["foreign.csv:1", "step_time_s", "n_layers"])
         self.refused("validate", "--published-collectives", "foreign.csv", says=["size_bytes", "oop_time_us"])
 
+    def test_runs_in_one_log_are_steps_each_and_a_first_line_alone_is_none(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/measurements/megatron.log")) as file:
+            log = file.read()
+        first = log.index("elapsed time")
+        (self.folder / "short.log").write_text(log[:log.index("\n", first) + 1])
+        self.refused("calibrate", "dgx-h100", "--from", "short.log", says=["short.log:", "warms up"])
+        (self.folder / "two.log").write_text(log + log.replace("tensor_model_parallel_size ...", "tensor_model_parallel_size .. 2 .")
+                                             .replace("pipeline_model_parallel_size ...", "pipeline_model_parallel_size .. 4 ."))
+        found = self.json("calibrate", "dgx-h100", "--from", "two.log")
+        self.assertEqual((found["files"][0]["steps"], found["ignored"]), (2, []))
+        self.done("plan", "llama3-8b", "dgx-h100", "--gpus", 8, "--top", 1, "--out", "plan.textproto", "--global-batch", 64)
+        self.refused("validate", "plan.textproto", "--against", "two.log", says="no step of this plan")
+
     def test_the_template_lists_the_columns(self):
         header, row = self.done("measurements", "--template").splitlines()
         self.assertEqual(header.count(","), row.count(","))

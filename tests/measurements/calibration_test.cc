@@ -167,6 +167,26 @@ TEST_CASE("links are learned from collectives: networks at half their rate, late
   CHECK_THROWS_AS(learn_links(cluster, rows), NoAnswer);
 }
 
+TEST_CASE("no algorithm moves fewer bytes than must leave a node, or a device") {
+  const Cluster cluster = load_cluster("dgx-h100");  // 400 GB/s a node, 450 GB/s a device
+  constexpr double kBytes = 1 << 30;
+  const auto learn = [&](CollectiveKind kind, int nodes, double least_s, double times) {
+    return learn_links(cluster, {{"f", 3, kind, kBytes, least_s * times, nodes, 8}});
+  };
+  const std::vector<std::tuple<CollectiveKind, int, double>> least = {
+      {CollectiveKind::all_reduce, 4, kBytes / 400e9},
+      {CollectiveKind::all_gather, 4, kBytes * 3 / 4 / 400e9},
+      {CollectiveKind::all_to_all, 4, kBytes * 3 / 4 * 8 / 400e9},
+      {CollectiveKind::all_reduce, 1, kBytes / 450e9},
+      {CollectiveKind::reduce_scatter, 1, kBytes * 7 / 8 / 450e9}};
+  for (const auto& [kind, nodes, seconds] : least) {
+    INFO(name_of(kind) << " " << nodes);
+    CHECK_THROWS_WITH(learn(kind, nodes, seconds, 0.99),
+                      Catch::StartsWith("f:3: ") && Catch::Contains("GB/s there"));
+    CHECK_NOTHROW(learn(kind, nodes, seconds, 1.05));
+  }
+}
+
 TEST_CASE("a calibrated cluster predicts what was measured, on more nodes too, and is stored whole") {
   const Cluster cluster = load_cluster("dgx-h100");
   const std::vector<StepRow> all = measured_in(planner::of_everything(0.3), plans(cluster));

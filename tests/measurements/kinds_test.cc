@@ -147,6 +147,14 @@ TEST_CASE("nccl-tests: groups that share the links are not one group of all devi
   CHECK_THAT(all.ignored.at(0).why, Catch::StartsWith("2 groups at once (NCCL_TESTS_SPLIT)"));
 }
 
+TEST_CASE("nccl-tests: a row whose results are wrong says nothing") {
+  std::string wrong = kRow;
+  wrong.replace(wrong.rfind(" 0\n"), 2, " 7");
+  const Measurements all = read(old_nccl("NVIDIA H100 80GB HBM3", kRow + wrong));
+  CHECK(all.collectives.size() == 1);
+  CHECK_THAT(all.ignored.at(0).why, Catch::Contains("#wrong"));
+}
+
 TEST_CASE("nccl-tests: what has no model, or does not name its devices, is ignored with a reason") {
   std::string named = old_nccl("NVIDIA H100 80GB HBM3", kRow + kRow);
   named = "# Collective test starting: sendrecv_perf\n" + named;
@@ -249,6 +257,104 @@ TEST_CASE("numbers of a table: thousands with commas are read, what would be ano
   std::replace(other.begin(), other.end(), ',', ';');
   other.replace(other.find("11.5"), 4, "11,500");  // eleven and a half, or thousands
   CHECK_THROWS_WITH(read(other), Catch::Contains("'11,500'"));
+}
+
+TEST_CASE("words and broken numbers of one's own table are refused, published tables are read as they are") {
+  const auto table = [](const std::string& column, const std::string& cell, const std::string& more = "",
+                        const std::string& more_cell = "") {
+    return kHeader + "," + column + more + "\nllama3-8b,8,,64,8192,11.5," + cell + more_cell + "\n";
+  };
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {"precision", "bf17"},   {"act_recompute", "partial"},
+      {"dp_sharding", "FSDB"}, {"pp", "1.5"},
+      {"pp", "two"},           {"cp", "-1"}};
+  for (const auto& [column, cell] : wrong) {
+    INFO(column << " " << cell);
+    CHECK_THROWS_WITH(read(table(column, cell)),
+                      Catch::Contains("file:2: '" + std::string(cell) + "' in the column '" + column + "'"));
+    CHECK_NOTHROW(read(table(column, cell, ",source", ",a paper")));
+  }
+  for (const auto& [column, cell] :
+       std::vector<std::pair<const char*, const char*>>{{"precision", "BF16-mixed"},
+                                                        {"act_recompute", "Full"},
+                                                        {"dp_sharding", "zero-2"},
+                                                        {"pp", "1.0"},
+                                                        {"pp", ""}})
+    CHECK(read(table(column, cell)).steps.size() == 1);
+  CHECK(read(table("dp_sharding", "none"), "dgx-h100", "megatron-core").steps.at(0).row.plan.choices.zero ==
+        0);
+}
+
+TEST_CASE("a row of one's own table that contradicts itself is named and left out") {
+  const std::string header =
+      "model,n_gpus,tp,seq_len_tokens,gbs_sequences,mbs_sequences,grad_accum,step_time_s,tokens_per_s\n";
+  const auto why = [&](const std::string& cells) {
+    const Measurements all = read(header + "llama3-8b,8,2,8192," + cells + "\n");
+    return all.ignored.empty() ? fmt::format("{} steps", all.steps.size()) : all.ignored[0].why;
+  };
+  CHECK(why("64,2,8,11.5,") == "1 steps");
+  CHECK(why("64,,8,11.5,45590") == "1 steps");
+  CHECK(why("64,2,2,11.5,") ==
+        "2 micro-batches (grad_accum) of 2 on dp 4 are 16 sequences, and gbs_sequences is 64");
+  CHECK(why("66,2,,11.5,") == "a batch of 66 is no whole number of micro-batches of 2 on dp 4");
+  CHECK(why("8,4,,11.5,") == "micro-batches of 4 where dp 4 has 2 sequences each");
+  CHECK_THAT(why("64,2,8,11.5,100"),
+             Catch::StartsWith("by step_time_s a step took 11.5 s, by tokens_per_s 5243 s"));
+}
+
+TEST_CASE("a row's trace is a file that was given, of the same batch") {
+  const TemporaryFolder folder;
+  const std::string table = folder.path() + "/steps.csv", log = folder.path() + "/a.log";
+  write_file_atomically(log,
+                        "steps: 10 iter time (s): 20.0 global_step\nsteps: 20 iter time (s): 11.5\n"
+                        "[config.py:964:print]   train_batch_size ............. 128\n");
+  const auto why = [&](const std::string& batch, const std::string& trace) {
+    write_file_atomically(table, "model,n_gpus,tp,seq_len_tokens,gbs_sequences,trace\nllama3-8b,8,2,8192," +
+                                     batch + "," + trace + "\n");
+    const Measurements all = measurements::read({table, log}, {load_cluster("dgx-h100"), ""});
+    return all.ignored.empty() ? fmt::format("{} steps", all.steps.size()) : all.ignored[0].why;
+  };
+  CHECK(why("128", "a.log") == "1 steps");
+  CHECK(why("64", "a.log") == "a batch of 64 (gbs_sequences), where a.log says 128");
+  CHECK(why("64", "nosuch.log") == "no file 'nosuch.log' was given (column 'trace')");
+}
+
+TEST_CASE("public models are known by name, and one that is guessed by its size is doubted") {
+  const auto read_model = [](const std::string& model, const std::string& more = "",
+                             const std::string& cell = "") {
+    return read("model,n_gpus,tp,gbs_sequences,seq_len_tokens,step_time_s" + more + "\n" + model +
+                ",8,2,64,4096,5" + cell + "\n");
+  };
+  const std::map<std::string, std::int64_t> known = {{"meta-llama/Llama-3.2-1B", 1235814400},
+                                                     {"Llama 3.2 3B", 3212749824},
+                                                     {"Qwen2.5-0.5B", 494032768},
+                                                     {"Qwen2.5-7B-Instruct", 7615616512},
+                                                     {"Qwen/Qwen3-0.6B", 596049920},
+                                                     {"qwen3-8b", 8190735360},
+                                                     {"gemma-2-9b", 9241705984},
+                                                     {"mistral-7b", 7248023552},
+                                                     {"Mistral-NeMo-12B", 12247782400},
+                                                     {"phi-4-mini", 3836021760}};
+  for (const auto& [model, parameters] : known) {
+    INFO(model);
+    const Measurements all = read_model(model);
+    for (const auto& one : all.ignored) UNSCOPED_INFO(one.why);
+    REQUIRE(all.steps.size() == 1);
+    CHECK(all.steps[0].row.plan.job->workload.parameters() == parameters);
+    CHECK(all.doubts.empty());
+  }
+  for (const char* model : {"llama33-8b", "foo-13b", "Mistral-NeMo-Minitron-8B"}) {
+    INFO(model);
+    const Measurements all = read_model(model);
+    CHECK(all.steps.size() == 1);
+    REQUIRE(all.doubts.size() == 1);
+    CHECK_THAT(all.doubts[0],
+               Catch::StartsWith("file:2: the model '" + std::string(model) + "' is not known") &&
+                   Catch::Contains("model_file"));
+    CHECK(read_model(model, ",source", ",a paper").doubts.empty());
+  }
+  // Published tables are read by their own list, whatever was fitted to them.
+  CHECK(read_model("mistral-7b", ",source", ",a paper").steps.at(0).row.plan.job->workload.layers == 33);
 }
 
 TEST_CASE("numbers that no machine gives are refused as such") {

@@ -196,6 +196,118 @@ TEST_CASE("DeepSpeed's log says times, and a table what they are of") {
   CHECK_THAT(unnamed.ignored[0].why, Catch::Contains("column 'trace'"));
 }
 
+TEST_CASE("a log of several runs, one behind the other, is a step of each") {
+  const auto replaced = [](std::string text, const std::string& with, const std::string& instead) {
+    REQUIRE(text.find(with) != std::string::npos);
+    for (std::size_t at = text.find(with); at != std::string::npos; at = text.find(with, at + instead.size()))
+      text.replace(at, with.size(), instead);
+    return text;
+  };
+  const std::string megatron = read_file(data("megatron.log")),
+                    torchtitan = read_file(data("torchtitan.log")), nemo = read_file(data("nemo.log")),
+                    trainer = read_file(data("trainer.log"));
+  const std::vector<std::pair<std::string, std::string>> runs = {
+      {megatron,
+       replaced(megatron, "  tensor_model_parallel_size ......", "  tensor_model_parallel_size .. 2 .")},
+      {torchtitan, replaced(torchtitan, "dp_shard=4, cp=1, tp=2", "dp_shard=8, cp=1, tp=1")},
+      {nemo, replaced(replaced(nemo, "tensor_model_parallel_size: 2", "tensor_model_parallel_size: 4"),
+                      "=5.9", "=6.9")},
+      {trainer, replaced(replaced(trainer, "n_layer=24", "n_layer=12"), "'train_runtime': 90.0",
+                         "'train_runtime': 50.0")}};
+  for (const auto& [one, other] : runs) {
+    INFO(one.substr(0, 80));
+    const Measurements first = read_text(one), second = read_text(other), both = read_text(one + other);
+    REQUIRE(first.steps.size() == 1);
+    REQUIRE(second.steps.size() == 1);
+    for (const Ignored& ignored : both.ignored) UNSCOPED_INFO(ignored.why);
+    REQUIRE(both.steps.size() == 2);
+    CHECK(both.ignored.empty());
+    for (std::size_t i = 0; i < 2; ++i) {
+      const MeasuredStep &is = both.steps[i], &was = (i == 0 ? first : second).steps[0];
+      CHECK(is.row.label == was.row.label);
+      CHECK(is.row.measured_s == was.row.measured_s);
+      CHECK(is.row.plan.job->workload.layers == was.row.plan.job->workload.layers);
+    }
+    CHECK(both.steps[1].line > both.steps[0].line);
+    // What a run that did not get far has said counts for nothing.
+    const std::size_t end = std::min({one.find("elapsed time"), one.find("step:"), one.find("Epoch 0"),
+                                      one.find("***** Running training")});
+    const Measurements last = read_text(one.substr(0, one.rfind('\n', end) + 1) + other);
+    REQUIRE(last.steps.size() == 1);
+    CHECK(last.steps[0].row.label == second.steps[0].row.label);
+    CHECK(last.steps[0].row.measured_s == second.steps[0].row.measured_s);
+  }
+}
+
+TEST_CASE("the Trainer's trainings of one process share the configuration that is printed once") {
+  const std::string text = read_file(data("trainer.log"));
+  std::string second = text.substr(text.rfind('\n', text.find("***** Running training")) + 1);
+  second.replace(second.find("'train_runtime': 90.0"), 21, "'train_runtime': 80.0");
+  const Measurements both = read_text(text + second);
+  REQUIRE(both.steps.size() == 2);
+  CHECK(both.steps[1].row.label == both.steps[0].row.label);
+  CHECK(both.steps[1].row.measured_s == Approx(0.4));
+}
+
+TEST_CASE("a log of several runs that says no layout is of no row") {
+  const std::string bridge =
+      "iteration 1/ 10 | elapsed time per iteration (ms): 9000.0 | global batch size: 128 |\n"
+      "iteration 2/ 10 | elapsed time per iteration (ms): 4000.0 | global batch size: 128 |\n";
+  CHECK(read_text(bridge).logs.size() == 1);
+  CHECK(read_text(bridge).logs[0].batch == 128);
+  for (const std::string& text : {bridge, read_file(data("deepspeed.log")), read_file(data("mlperf.log"))}) {
+    CHECK(read_text(text).logs.size() == 1);
+    const Measurements both = read_text(text + text);
+    CHECK(both.logs.empty());
+    CHECK_THAT(both.ignored.at(0).why, Catch::StartsWith("2 runs in one log"));
+  }
+}
+
+TEST_CASE("a log of which only the first line has a time says nothing") {
+  const auto first_only = [](const std::string& name, const std::string& word) {
+    const std::string text = read_file(data(name));
+    const std::size_t first = text.find(word);
+    REQUIRE(first != std::string::npos);
+    return text.substr(0, text.find('\n', first) + 1);
+  };
+  const std::string megatron = first_only("megatron.log", "elapsed time");
+  for (const std::string& text :
+       {megatron, megatron + " iteration 2/ 9 | elapsed time per iteration (ms): nan |\n",
+        first_only("torchtitan.log", "tps: "), first_only("nemo.log", "train_step_timing"),
+        first_only("deepspeed.log", "CurrSamplesPerSec")}) {
+    const Measurements all = read_text(text);
+    CHECK(all.steps.empty());
+    CHECK(all.logs.empty());
+    CHECK_THAT(all.ignored.at(0).why, Catch::Contains("warms up"));
+  }
+  // Of torchtitan every rank may print its first step.
+  const std::string step = first_only("torchtitan.log", "tps: ");
+  CHECK(read_text(step + step.substr(step.rfind('\n', step.size() - 2) + 1)).steps.empty());
+}
+
+TEST_CASE("the Trainer's log says DeepSpeed by its argument, and whether embeddings are tied") {
+  const std::string text = read_file(data("trainer.log"));
+  std::string argument = without(text, "zero_optimization_stage");
+  CHECK(read_text(argument).steps.at(0).row.plan.job->runtime.name == "hugging-face");
+  argument.insert(argument.find("gradient_accumulation_steps=2"), "deepspeed=None, ");
+  CHECK(read_text(argument).steps.at(0).row.plan.job->runtime.name == "hugging-face");
+  CHECK(read_text(argument).doubts.empty());
+  argument.replace(argument.find("deepspeed=None"), 14, "deepspeed=ds_config.json");
+  const Measurements all = read_text(argument);
+  CHECK(all.steps.at(0).row.plan.job->runtime.name == "deepspeed");
+  CHECK_THAT(all.doubts.at(0), Catch::StartsWith("a.log:") && Catch::Contains("ZeRO"));
+  argument.replace(argument.find("ds_config.json"), 14, "{'zero_optimization': {'stage': 3}}");
+  CHECK(read_text(argument).steps.at(0).row.plan.choices.zero == 3);
+  CHECK(read_text(argument).doubts.empty());
+
+  const auto parameters = [&](const std::string& tied) {
+    std::string other = text;
+    other.insert(other.find("  \"vocab_size\""), "  \"tie_word_embeddings\": " + tied + ",\n");
+    return read_text(other).steps.at(0).row.plan.job->workload.parameters();
+  };
+  CHECK(parameters("false") - parameters("true") == 50257 * 2048);
+}
+
 TEST_CASE("colours are taken off a line, and nothing else") {
   CHECK(without_colours("\x1b[31mstep: \x1b[38;2;1;2;3m 1\x1b[0m!") == "step:  1!");
   CHECK(without_colours("plain [1] m") == "plain [1] m");
