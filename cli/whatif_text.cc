@@ -298,9 +298,10 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
     const TimeUnit unit = time_unit(result);
     const std::string time = fmt::format(
         "{} {}", whatif::readable(result.totals[*point]->steps * step_s / unit.seconds), unit.name);
-    text += fmt::format("As predicted {}another plan takes less, {}, {} a step, and loses more where the "
-                        "prediction errs: --rank nominal compares such plans.\n",
-                        where.empty() ? "" : fmt::format("with {} ", where), time, human_seconds(step_s));
+    text += fmt::format(
+        "As predicted {}another plan takes less, {}, {} a step, and loses more where the "
+        "prediction errs: --rank nominal compares such plans.\n",
+        where.empty() ? "" : fmt::format("with {} ", where), time, human_seconds(step_s));
   }
   if (cheapest && fastest != cheapest) text += sentence(result, "Cheapest", *cheapest);
   text += "\n" + points_table(result) + "\n";

@@ -41,9 +41,9 @@ double idle_speedup_of(const Cluster& cluster) {
   return speedup;
 }
 
-// A slot of P seconds: a pass of t, and a message of h seconds alone, which takes h'. For h' / P of it another
-// comes the other way, and beside that it has the share `pace` of its own: h' = h + (1 - pace) h'^2 / P, with
-// P = t + h'. (At a pace of half P = h + sqrt(t^2 + h^2).)
+// A slot of P seconds: a pass of t, and a message of h seconds alone, which takes h'. For h' / P of it
+// another comes the other way, and beside that it has the share `pace` of its own: h' = h + (1 - pace) h'^2 /
+// P, with P = t + h'. (At a pace of half P = h + sqrt(t^2 + h^2).)
 double slot_with_ways_s(double pass_s, double ways_s, double pace) {
   const double apart = ways_s - pass_s;
   const double taken = (apart + std::sqrt(apart * apart + 4 * pace * ways_s * pass_s)) / (2 * pace);

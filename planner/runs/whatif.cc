@@ -29,8 +29,8 @@ Answer plan_point(const Point& point, int jobs) {
     std::optional<double> nominal_s;
     if (result.nominal && result.nominal->step_time_s() < result.plans.front().step_time_s())
       nominal_s = result.nominal->step_time_s();
-    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap, nominal_s}, "",
-            false};
+    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap, nominal_s},
+            "", false};
   } catch (const UserError& error) {
     return {{}, error.what(), true};
   } catch (const NoAnswer& answer) {
