@@ -494,10 +494,15 @@ ExplicitRow read_step(const CsvTable& table, const CsvRow& fields, const Instead
   ExplicitRow best = reader.read();
   if (reader.cut_as_one_likes() <= 1) return best;
   std::optional<double> least_s = seconds_of(best.plan);
-  for (int size = 2; size <= kMostMicroBatch && reader.cut_as_one_likes() % size == 0; size *= 2) {
-    ExplicitRow other = StepReader(table, fields, instead, size).read();
+  for (int size = 2; least_s && size <= kMostMicroBatch && reader.cut_as_one_likes() % size == 0; size *= 2) {
+    ExplicitRow other;
+    try {
+      other = StepReader(table, fields, instead, size).read();
+    } catch (const Unreadable&) {  // as one that does not fit where the row says nothing of its layout
+      break;
+    }
     const std::optional<double> estimate_s = seconds_of(other.plan);
-    if (!least_s || !estimate_s || other.plan.choices.interleave != best.plan.choices.interleave) break;
+    if (!estimate_s || other.plan.choices.interleave != best.plan.choices.interleave) break;
     if (*estimate_s >= *least_s) continue;
     least_s = estimate_s;
     best = std::move(other);

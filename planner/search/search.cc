@@ -346,10 +346,11 @@ class Search {
     }
   }
 
-  // Every worker with every server: the work grows with the square of the devices.
+  // Every worker with every server: the work grows with the square of the devices, and with all micro-batches.
   void simulate_servers(System& system) const {
     constexpr int kSimulatedDevices = 8;
     if (!system.choices || system.choices->dp > kSimulatedDevices) return;
+    if (sim::expected_passes({job_, *system.choices}) > kBatchPasses) return;
     sim::SimulationOptions simulation;
     simulation.keep_timeline = false;
     system.step_time_s = sim::simulate({job_, *system.choices}, simulation).step_time_s;
