@@ -38,6 +38,10 @@ std::vector<int> Estimator::cut_by_speed(const Choices& choices) {
   return model_->cut_by_speed(choices);
 }
 
+std::vector<double> Estimator::layer_seconds(const Choices& choices) {
+  return model_->layer_seconds(choices);
+}
+
 double Estimator::stage_compute_s(const Choices& choices, int stage) {
   return model_->stage_compute_s(choices, stage);
 }

@@ -55,6 +55,9 @@ class Estimator {
   // none can be had. Both heed the other as it stands in `choices`.
   std::vector<std::int64_t> shares_by_speed(const Choices& choices);
   std::vector<int> cut_by_speed(const Choices& choices);
+  // What each layer takes of one micro-batch there and back, by the recomputation of `choices` and whatever
+  // their cut, on the first stage's devices; embedding counted with the first, head with the last.
+  std::vector<double> layer_seconds(const Choices& choices);
   // Of the parts (layer_kinds.h) that stage `stage` holds, one micro-batch: seconds that its devices compute.
   double stage_compute_s(const Choices& choices, int stage);
 

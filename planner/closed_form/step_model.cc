@@ -633,6 +633,18 @@ std::vector<int> StepModel::cut_by_speed(const Choices& c) {
   return cut_by_stage_times(seconds);
 }
 
+std::vector<double> StepModel::layer_seconds(const Choices& c) {
+  const Geometry& geometry = geometries_.of(c);
+  const LayerSums& sums = sums_.of(c, c.recompute, geometry.shapes, inner_shapes_key(geometry.shapes),
+                                   geometry.kinds.front().front());
+  const int layers = job_->workload.layers;
+  std::vector<double> seconds(static_cast<std::size_t>(layers), 0.0);
+  for (int part = 0; part < sums_.parts().count(); ++part)
+    seconds[static_cast<std::size_t>(std::clamp(part - 1, 0, layers - 1))] +=
+        sums.forward[part + 1] - sums.forward[part] + sums.backward[part + 1] - sums.backward[part];
+  return seconds;
+}
+
 double estimate_step_seconds(const Plan& plan) {
   return Estimator(plan.job).times(plan.choices).estimate_s;
 }

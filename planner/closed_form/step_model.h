@@ -31,6 +31,7 @@ class StepModel {
   std::uint64_t buckets_key(const Choices& choices);
   std::vector<std::int64_t> shares_by_speed(const Choices& choices);
   std::vector<int> cut_by_speed(const Choices& choices);
+  std::vector<double> layer_seconds(const Choices& choices);
   double stage_compute_s(const Choices& choices, int stage);
 
  private:

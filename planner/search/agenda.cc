@@ -13,6 +13,11 @@ namespace {
 constexpr int kCompared = 32;
 constexpr double kNear = 1.2;
 
+// Of a choice, another cut that is expected within so much of the best is looked at before what differs in
+// traffic alone; of at most so many.
+constexpr double kCutNear = 1.03;
+constexpr std::size_t kCutLeaders = 256;
+
 // Alike but for details and for what moves a step by little.
 bool same_kind(const Choices& a, const Choices& b) {
   return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
@@ -81,6 +86,7 @@ Agenda::Agenda(const Candidates& candidates, int leaders,
     });
     if (open.leader) found.push_back(&open);
   }
+  find_cut_leaders();
   if (!mean_factor) return;
   int compared = 0;
   for (Open* open : found) {
@@ -92,12 +98,26 @@ Agenda::Agenda(const Candidates& candidates, int leaders,
     if (!open.compared) open.factor = found.front()->factor;
 }
 
+void Agenda::find_cut_leaders() {
+  std::vector<const Open*> found;
+  for (Open& open : all_) {
+    if (open.nominal() > kCutNear * all_.front().nominal() || found.size() >= kCutLeaders) break;
+    const Choices& choices = open.candidate->choices;
+    open.cut_leader = std::none_of(found.begin(), found.end(), [&](const Open* other) {
+      const Choices& theirs = other->candidate->choices;
+      return choices.stage_layers == theirs.stage_layers && same_choice(choices, theirs);
+    });
+    if (open.cut_leader) found.push_back(&open);
+  }
+}
+
 std::vector<Agenda::Open*> Agenda::in_order() {
   std::vector<Open*> order;
   for (Open& open : all_)
     if (!open.simulated) order.push_back(&open);
   std::stable_sort(order.begin(), order.end(), [](const Open* a, const Open* b) {
     if (a->leader != b->leader) return a->leader;
+    if (!a->leader && a->cut_leader != b->cut_leader) return a->cut_leader;
     return grain_of(a->expected()) < grain_of(b->expected());
   });
   return order;

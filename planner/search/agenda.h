@@ -21,11 +21,12 @@ class Agenda {
  public:
   struct Open {
     const Candidate* candidate = nullptr;
-    bool leader = false;    // the most promising of its choice
-    bool compared = false;  // a leader near the best: its response to what is not known counts
-    double factor = 1;      // of that: on its expectation, in the mean
-    double correction = 1;  // what was simulated of its like, beside what was expected of that
-    double likeness = -1;   // of the plan that says so
+    bool leader = false;      // the most promising of its choice
+    bool cut_leader = false;  // near the best and the most promising of its choice with its cut
+    bool compared = false;    // a leader near the best: its response to what is not known counts
+    double factor = 1;        // of that: on its expectation, in the mean
+    double correction = 1;    // what was simulated of its like, beside what was expected of that
+    double likeness = -1;     // of the plan that says so
     bool simulated = false;
     double bound = 0;    // no simulation finds less
     bool tight = false;  // by Agenda::tighten
@@ -65,6 +66,7 @@ class Agenda {
 
  private:
   std::vector<Open*> in_order();
+  void find_cut_leaders();
 
   const Candidates& candidates_;
   std::function<double(const Candidate&)> slot_bound_;

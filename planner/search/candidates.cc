@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "planner/closed_form/memory_model.h"
+#include "planner/search/cut_refinement.h"
 #include "planner/uncertainty/outlook.h"
 
 namespace orrery::planner {
@@ -243,6 +244,7 @@ Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, 
     fitting.candidates = gather(job, pins, objective, kept, estimator, 1, progress);
   }
   if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
+  if (!pins.stage_layers) refine_cuts(job, objective, fitting.fillable, estimator, &fitting.candidates);
   return fitting;
 }
 

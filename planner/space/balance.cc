@@ -1,6 +1,7 @@
 #include "planner/space/balance.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "planner/tables/layer_kinds.h"
 #include "program/operator_work.h"
@@ -81,6 +82,16 @@ std::vector<int> balanced_cut(const std::vector<double>& layers, int parts) {
     }
   }
   return cut;
+}
+
+double heaviest_part(const std::vector<double>& layers, const std::vector<int>& cut) {
+  double heaviest = 0;
+  auto at = layers.begin();
+  for (const int count : cut) {
+    heaviest = std::max(heaviest, std::accumulate(at, at + count, 0.0));
+    at += count;
+  }
+  return heaviest;
 }
 
 std::vector<int> ends_count_cut(const Job& job, int parts) {

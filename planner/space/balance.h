@@ -15,6 +15,8 @@ std::vector<double> layer_weights(const std::shared_ptr<const Job>& job);
 // The cut whose heaviest part has the least weight; of those the one with the
 // most even parts. Empty where there are fewer layers than parts.
 std::vector<int> balanced_cut(const std::vector<double>& weights, int parts);
+// Weight of a cut's heaviest part.
+double heaviest_part(const std::vector<double>& weights, const std::vector<int>& cut);
 // Embedding and head counted as a layer each (Megatron-LM's --account-for-embedding-in-pipeline-split and
 // --account-for-loss-in-pipeline-split). Empty where that leaves a part without layers.
 std::vector<int> ends_count_cut(const Job& job, int parts);

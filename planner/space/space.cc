@@ -31,6 +31,9 @@ constexpr int kTensorNodes = 2;
 // Tokens of the largest micro-batch that is tried, unless pinned.
 constexpr std::int64_t kMicroBatchTokens = 131072;
 
+// A cut by time is worth its families where every other's slowest part takes so much longer.
+constexpr double kCutGain = 1.002;
+
 // Values of one dimension: the pinned one, or those that are searched.
 std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched) {
   return pin ? std::vector<int>{*pin} : std::move(searched);
@@ -47,6 +50,8 @@ class Enumerator {
         geometries_(job_),
         cuts_(job_, parts_, geometries_.uniform()),
         heterogeneous_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
+        layers_alike_(
+            std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; })),
         weights_(layer_weights(job_)),
         admission_(job_, pins, fixed()),
         lists_(job_, pins, parts_, geometries_, cuts_, admission_) {}
@@ -299,22 +304,42 @@ class Enumerator {
           choices.stage_layers = layers;
           for_sequence(choices);
         }
-        for_cut_by_speed(choices);
+        for_cuts_by_time(choices);
       }
     }
   }
 
-  // On heterogeneous devices the cut that their speed asks for, beside those that do not know of it.
-  void for_cut_by_speed(Choices choices) {
-    // Those of heterogeneous layers heed devices' speeds already.
-    if (!heterogeneous_ || graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
+  // The cuts that what the layers take asks for, and where devices are different their speed, beside those
+  // that do not know of it: with nothing run again and with everything.
+  void for_cuts_by_time(Choices choices) {
+    // Those of general graphs heed times already. Chunks of like layers are as even as they can be.
+    if (graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
+    if (choices.interleave > 1 && (heterogeneous_ || layers_alike_)) return;
+    const int parts = choices.pp * choices.interleave;
+    std::vector<std::vector<int>> known = cuts(choices);
+    known.front() = even_cut(*job_, parts);
+    const auto add = [&](std::vector<int>&& cut) {
+      if (cut.empty() || std::find(known.begin(), known.end(), cut) != known.end()) return;
+      known.push_back(cut);
+      choices.stage_layers = std::move(cut);
+      for_sequence(choices);
+      choices.stage_layers.clear();
+    };
     choices.stage_layers.clear();
-    std::vector<int> cut = estimator().cut_by_speed(choices);
-    if (cut.empty() || cut == even_cut(*job_, choices.pp)) return;
-    const auto& others = cuts(choices);
-    if (std::find(others.begin(), others.end(), cut) != others.end()) return;
-    choices.stage_layers = std::move(cut);
-    for_sequence(choices);
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      const bool full = recompute == Recompute::full;
+      if (pins_.recompute && (*pins_.recompute == Recompute::full) != full) continue;
+      Choices timed = choices;
+      timed.recompute = recompute;
+      const std::vector<double> seconds = estimator().layer_seconds(timed);
+      std::vector<int> cut = balanced_cut(seconds, parts);
+      if (heterogeneous_) add(estimator().cut_by_speed(timed));
+      if (cut.empty()) continue;
+      const double least = heaviest_part(seconds, cut) * kCutGain;
+      if (std::all_of(known.begin(), known.end(),
+                      [&](const std::vector<int>& other) { return heaviest_part(seconds, other) > least; }))
+        add(std::move(cut));
+    }
   }
 
   // Even; balanced by FLOPs; embedding and head counted as a layer each, or, of models whose layers are
@@ -476,7 +501,8 @@ class Enumerator {
   LayerParts parts_;
   Geometries geometries_;
   Cuts cuts_;
-  bool heterogeneous_ = false;          // devices: shares of the batch and cuts may heed their speed
+  bool heterogeneous_ = false;  // devices: shares of the batch and cuts may heed their speed
+  bool layers_alike_ = false;
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
   Admission admission_;

@@ -6,13 +6,13 @@
 // sequence; ep over the divisors of dp*cp (with sequence parallelism tp/etp*dp*cp) and of the experts; dp the
 // rest of the world; dp inside pp or pp inside dp on the machine, where it has several nodes; micro-batches
 // over the divisors of a replica's batch, up to 131,072 tokens; schedule and interleaving; cuts of the
-// pipeline: even, and without interleaving balanced by FLOPs and with embedding and head counted as layers;
-// recomputation: none, selective, full, full for the first K layers of a stage, for every K; sequence
-// parallelism; ZeRO 0-3 over all of dp*cp, or the part of it that stands on one, two, four or eight nodes;
-// overlap of the gradient reduction; bucket sizes that make different buckets. What the
-// runtime cannot run (abilities.h) is left out unless pinned. Lossy or asynchronous forms
-// (compression, asynchronous parameter servers) change what is trained: only when pinned. A form that has no
-// lowering yet (check_plan refuses it) is left out.
+// pipeline: even, and without interleaving balanced by FLOPs, with embedding and head counted as layers, and
+// by what the layers take (of chunks, where layers are of several kinds); recomputation: none, selective,
+// full, full for the first K layers of a stage, for every K; sequence parallelism; ZeRO 0-3 over all of
+// dp*cp, or the part of it that stands on one, two, four or eight nodes; overlap of the gradient reduction;
+// bucket sizes that make different buckets. What the runtime cannot run (abilities.h) is left out unless
+// pinned. Lossy or asynchronous forms (compression, asynchronous parameter servers) change what is trained:
+// only when pinned. A form that has no lowering yet (check_plan refuses it) is left out.
 #pragma once
 
 #include <cstdint>

@@ -44,11 +44,13 @@ Pins in_overlapped_buckets(std::optional<int> zero) {
   return pins;
 }
 
-// The best of the space by simulating all of it.
-double exhaustive(const Question& question) {
+// The best of the space by simulating all of it; whether `answer` is in it.
+double exhaustive(const Question& question, const Choices& answer, bool* listed) {
   std::vector<Plan> plans;
+  *listed = false;
   const auto job = with_order(with_splits(question.job, question.pins), question.pins);
   for (const Choices& choices : enumerate(job, question.pins)) {
+    *listed |= choices == answer;
     plans.push_back({job, choices});
     if (!predict_memory(plans.back()).fits()) plans.pop_back();
   }
@@ -82,7 +84,14 @@ void check_exhaustive(const std::vector<Question>& questions) {
     INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
     CHECK(result.proven);
     CHECK(result.gap == 0);
-    CHECK(result.plans.front().step_time_s() == exhaustive(question));
+    const Evaluation& best = result.plans.front();
+    bool listed = false;
+    const double least_s = exhaustive(question, best.plan.choices, &listed);
+    // A cut that the space does not list (cut_refinement.h) is the answer only where it is better.
+    if (listed)
+      CHECK(best.step_time_s() == least_s);
+    else
+      CHECK(best.step_time_s() < least_s);
   }
 }
 
