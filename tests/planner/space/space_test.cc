@@ -55,8 +55,8 @@ TEST_CASE("the space of two devices counted by hand") {
   CHECK(data == 1);
   // pp 2: micro-batch 1 (two of them): gpipe, 1f1b, zero-bubble, interleaved 2, 3, 6; micro-batch 2:
   // 1f1b, zero-bubble. The five without interleaving are cut evenly (6, 6), by FLOPs, the head with the last
-  // (7, 5), and by what they take, with the loss (one more); with embedding and head counted as layers the cut
-  // is the even one.
+  // (7, 5), and by what they take, with the loss (one more); with embedding and head counted as layers the
+  // cut is the even one.
   std::string listed;
   for (const Choices& c : plans)
     if (c.pp == 2)
