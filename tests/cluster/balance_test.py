@@ -416,7 +416,8 @@ class Balance(ClusterCase):
                 self.assertAlmostEqual(ours, even, delta=1e-5 * even, msg=way)
 
     def cut(self, layers):
-        return re.sub(r"choices \{\n", "choices {\n" + "".join(f"  stage_layers: {n}\n" for n in layers), self.stages)
+        uncut = re.sub(r"^ *stage_layers: \d+\n", "", self.stages, flags=re.MULTILINE)  # the plan has a cut of its own
+        return re.sub(r"choices \{\n", "choices {\n" + "".join(f"  stage_layers: {n}\n" for n in layers), uncut)
 
     def attempt_cuts(self):
         folder = self.folder / f"cuts-{time.monotonic_ns()}"
