@@ -346,7 +346,8 @@ class Search {
     }
   }
 
-  // Every worker with every server: the work grows with the square of the devices, and with all micro-batches.
+  // Every worker with every server: the work grows with the square of the devices, and with all
+  // micro-batches.
   void simulate_servers(System& system) const {
     constexpr int kSimulatedDevices = 8;
     if (!system.choices || system.choices->dp > kSimulatedDevices) return;
