@@ -59,8 +59,8 @@ void Fields::add_entry(std::string_view name, std::string_view meaning, std::fun
                         Json shape = schema(definitions);
                         shape["description"] = meaning;
                         // A field's own word counts: "" is no unit, whatever its neighbours have.
-                        if (!unit.empty() && !shape.contains("x-unit")) shape["x-unit"] = unit;
-                        if (shape.contains("x-unit") && shape["x-unit"] == "") shape.erase("x-unit");
+                        if (!shape.contains("x-unit")) shape["x-unit"] = unit;
+                        if (shape["x-unit"] == "") shape.erase("x-unit");
                         return shape;
                       },
                       required});

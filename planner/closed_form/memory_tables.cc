@@ -138,8 +138,7 @@ MemoryTables::MemoryTables(std::shared_ptr<const Job> job)
     : job_(std::move(job)),
       parts_(layer_parts(job_->workload)),
       cuts_(job_, parts_, job_->cluster.groups.size() == 1) {
-  alike_ = job_->cluster.profiles.size() == 1 &&
-           std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; });
+  alike_ = job_->cluster.profiles.size() == 1 && parts_.layers_alike();
 }
 
 MemoryTables::PartBytes MemoryTables::part_bytes(int part, const Shard& shard, const Choices& choices) const {

@@ -28,7 +28,7 @@ class CutRefinement {
         fillable_(fillable),
         estimator_(estimator),
         memory_model_(job),
-        layers_alike_(alike(layer_parts(job->workload))) {}
+        layers_alike_(layer_parts(job->workload).layers_alike()) {}
 
   bool may_be_cut_otherwise(const Choices& c) const {
     return c.pp > 1 && (c.interleave == 1 || !layers_alike_);
@@ -60,10 +60,6 @@ class CutRefinement {
   }
 
  private:
-  static bool alike(const LayerParts& parts) {
-    return std::all_of(parts.twin.begin() + 1, parts.twin.end() - 1, [](int twin) { return twin == 1; });
-  }
-
   static bool looked_at(int from, int to, int parts) {
     const auto end = [&](int part) { return part == 0 || part == parts - 1; };
     return parts <= kAllMoves || std::abs(from - to) == 1 || end(from) || end(to);

@@ -50,8 +50,6 @@ class Enumerator {
         geometries_(job_),
         cuts_(job_, parts_, geometries_.uniform()),
         heterogeneous_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
-        layers_alike_(
-            std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; })),
         weights_(layer_weights(job_)),
         admission_(job_, pins, fixed()),
         lists_(job_, pins, parts_, geometries_, cuts_, admission_) {}
@@ -314,7 +312,7 @@ class Enumerator {
   void for_cuts_by_time(Choices choices) {
     // Those of general graphs heed times already. Chunks of like layers are as even as they can be.
     if (graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
-    if (choices.interleave > 1 && (heterogeneous_ || layers_alike_)) return;
+    if (choices.interleave > 1 && (heterogeneous_ || parts_.layers_alike())) return;
     const int parts = choices.pp * choices.interleave;
     std::vector<std::vector<int>> known = cuts(choices);
     known.front() = even_cut(*job_, parts);
@@ -501,8 +499,7 @@ class Enumerator {
   LayerParts parts_;
   Geometries geometries_;
   Cuts cuts_;
-  bool heterogeneous_ = false;  // devices: shares of the batch and cuts may heed their speed
-  bool layers_alike_ = false;
+  bool heterogeneous_ = false;          // devices: shares of the batch and cuts may heed their speed
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
   Admission admission_;

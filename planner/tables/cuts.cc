@@ -10,8 +10,7 @@ Cuts::Cuts(std::shared_ptr<const Job> job, const LayerParts& parts, bool devices
     : job_(std::move(job)),
       part_twin_(parts.twin),
       devices_alike_(devices_alike),
-      alike_(devices_alike && std::all_of(parts.twin.begin() + 1, parts.twin.end() - 1,
-                                          [](int other) { return other == 1; })) {}
+      alike_(devices_alike && parts.layers_alike()) {}
 
 // Whether both stages hold, chunk by chunk, layers of the same kinds in the same order.
 bool Cuts::twins(const Cut& cut, int stage, int other) const {

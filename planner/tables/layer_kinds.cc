@@ -56,6 +56,10 @@ bool are_twins(const Operator& a, const Operator& b) {
 
 }  // namespace
 
+bool LayerParts::layers_alike() const {
+  return std::all_of(twin.begin() + 1, twin.end() - 1, [](int first) { return first == 1; });
+}
+
 LayerParts layer_parts(const Workload& workload) {
   LayerParts parts;
   const auto& operators = workload.operators;

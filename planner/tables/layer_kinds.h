@@ -13,6 +13,7 @@ struct LayerParts {
   std::vector<int> begin;  // part i is operators [begin[i], begin[i + 1])
   std::vector<int> twin;   // the first part with the same figures, or the part itself
   int count() const { return static_cast<int>(twin.size()); }
+  bool layers_alike() const;  // all layers are twins
 };
 
 // Layers of a transformer are twins when their operators have equal shapes and parameters; those of a general

@@ -36,12 +36,9 @@ std::string name_from(std::string_view file, std::string_view given, std::string
 }
 
 // How the names of transformers' classes with such heads end.
-constexpr std::array<std::string_view, 6> kHeadsOfLabels = {"ForSequenceClassification",
-                                                            "ForTokenClassification",
-                                                            "ForQuestionAnswering",
-                                                            "ForMultipleChoice",
-                                                            "RewardModel",
-                                                            "ForRewardModel"};
+constexpr std::array<std::string_view, 5> kHeadsOfLabels = {"ForSequenceClassification",
+                                                            "ForTokenClassification", "ForQuestionAnswering",
+                                                            "ForMultipleChoice", "RewardModel"};
 
 // What bitsandbytes stores the weights in, which stay as they are beside adapters. (fp4 has as many bits and
 // scales as nf4.)
@@ -70,17 +67,13 @@ bool ignores_quantisation(Config& config) {
 
 // A model with a head of some labels is planned as the language model that it was.
 std::string note_on_head(Config& config, const Transformer& t) {
-  const Json* classes = config.find("architectures");
-  if (classes == nullptr || !classes->is_array() || classes->empty() || !classes->front().is_string())
-    return {};
-  const std::string name = classes->front().get<std::string>();
+  const std::string name = config.first_class();
   const bool labels = std::any_of(kHeadsOfLabels.begin(), kHeadsOfLabels.end(),
                                   [&](std::string_view end) { return name.ends_with(end); });
   if (!labels) return {};
   return fmt::format(
       "{} is planned with a language model's head over {} tokens and its loss; its own head, of some labels, "
-      "takes "
-      "less time and memory",
+      "takes less time and memory",
       name, t.vocab);
 }
 

@@ -125,6 +125,13 @@ std::string Config::text(std::string_view key, std::string_view fallback) {
   return value->get<std::string>();
 }
 
+std::string Config::first_class() {
+  const Json* classes = find("architectures");
+  const bool said =
+      classes != nullptr && classes->is_array() && !classes->empty() && classes->front().is_string();
+  return said ? classes->front().get<std::string>() : std::string();
+}
+
 std::vector<std::string> Config::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object_.items())

@@ -40,6 +40,8 @@ class Config {
   bool boolean(std::string_view key, bool fallback);
   double real(std::string_view key, double fallback, double least, double most);
   std::string text(std::string_view key, std::string_view fallback);
+  // The first of `architectures`, transformers' class; empty where none is said.
+  std::string first_class();
   void use(std::string_view key) { used_.insert(std::string(key)); }
 
   // Without those that say nothing about shapes or cost.

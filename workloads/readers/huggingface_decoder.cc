@@ -31,11 +31,7 @@ void refuse_other_kinds(Config& config) {
   if (config.find("rope_theta") == nullptr && config.find("rope_parameters") == nullptr &&
       config.find("rope_scaling") == nullptr)
     no("rope_theta", "missing");
-  const Json* classes = config.find("architectures");
-  const bool decoder = classes != nullptr && classes->is_array() && !classes->empty() &&
-                       classes->front().is_string() &&
-                       classes->front().get<std::string>().ends_with("ForCausalLM");
-  if (!decoder) no("architectures", "is no ...ForCausalLM");
+  if (!config.first_class().ends_with("ForCausalLM")) no("architectures", "is no ...ForCausalLM");
 }
 
 // What Llama's kind has and configurations do not say.

@@ -296,9 +296,7 @@ void Structure::read_norms() {
 void Structure::read_heads_of_encoders() {
   if (!fact("mlm_head")) return;
   if (config_.boolean("is_decoder", false)) t_.bidirectional = false;
-  const Json* classes = config_.find("architectures");
-  if (classes == nullptr || !classes->is_array() || classes->empty() || !classes->front().is_string()) return;
-  const std::string name = classes->front().get<std::string>();
+  const std::string name = config_.first_class();
   if (name.ends_with("ForMaskedLM") || name.ends_with("LMHeadModel") || name.ends_with("ForCausalLM")) {
     t_.pooler = false;
   } else if (name.ends_with("Model")) {
