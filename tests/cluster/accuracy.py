@@ -75,7 +75,6 @@ def kendall_tau(predicted, measured):
 
 
 PATIENCE_S = 420  # of this program: after that nothing is measured once more
-STOLEN = 0.02  # of the processors: more than this and what was measured is not of this machine
 
 
 BEGUN = time.monotonic()
@@ -85,33 +84,17 @@ def undisturbed(work, attempts, say):
     """What `work` returns, done again where the host gave this machine's processors to others meanwhile, and whether it
     did so the last time too."""
     for attempt in range(attempts):
-        before, begin = stolen_s(), time.monotonic()
+        watched = namespaces.Watched()
         result = work()
-        share = (stolen_s() - before) / (time.monotonic() - begin) / os.cpu_count()
-        if share <= STOLEN:
+        if not watched.disturbed():
             return result, False
         if time.monotonic() - BEGUN > PATIENCE_S:
             attempts = attempt + 1
-        say(f"  {100 * share:.0f}% of the processors were stolen meanwhile" +
-            ("; once more" if attempt + 1 < attempts else ""))
+        say(f"  {watched}" + ("; once more" if attempt + 1 < attempts else ""))
         if attempt + 1 >= attempts:
             break
-        wait_for_calm()
+        namespaces.wait_for_calm()
     return result, True
-
-
-def wait_for_calm(seconds=3, limit=60):
-    """Until nothing was stolen for some seconds."""
-    calm, begin = 0, time.monotonic()
-    while calm < seconds and time.monotonic() - begin < limit:
-        before = stolen_s()
-        time.sleep(1)
-        calm = calm + 1 if stolen_s() - before <= STOLEN * os.cpu_count() else 0
-
-
-def stolen_s():
-    with open("/proc/stat") as file:
-        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def orrery(*words):

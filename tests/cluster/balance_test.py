@@ -142,8 +142,7 @@ class Given:
         self.when_s = time.monotonic()
         self.used_s = [sum(map(of_process_s, host.group.processes.read_text().split())) for host in hosts]
         self.probed = [(probe.done(), of_process_s(probe.process.pid)) for probe in probes]
-        lines = pathlib.Path("/proc/stat").read_text().splitlines()[1:1 + len(os.sched_getaffinity(0))]
-        self.stolen_s = [int(line.split()[8]) / os.sysconf("SC_CLK_TCK") for line in lines]
+        self.stolen_s = namespaces.stolen_s()
 
     def second_beside_first(self, after):
         """From here to there, how fast the second host was beside the first: what both got, and their cores' paces."""

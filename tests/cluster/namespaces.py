@@ -24,6 +24,7 @@ CPU_GROUPS = (pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup")
 PERIOD_US = 20_000
 MTU = 1500
 SKIP = 77
+STOLEN = 0.02  # of the processors: more than this and what was measured is not of this machine
 
 
 def call(*command, check=True, quiet=False):
@@ -56,6 +57,38 @@ def skip_unless_possible():
 
 class Disturbed(RuntimeError):
     """The machine did not do what a test rests on: nothing of what is tested is in what was measured."""
+
+
+def stolen_s():
+    """How long each processor of this machine was given to others by the machine under it, since it was started."""
+    with open("/proc/stat") as file:
+        lines = file.read().splitlines()[1:1 + os.cpu_count()]
+    return [int(line.split()[8]) / os.sysconf("SC_CLK_TCK") for line in lines]
+
+
+class Watched:
+    """What was stolen of all processors from its making on."""
+
+    def __init__(self):
+        self.began, self.before_s = time.monotonic(), stolen_s()
+
+    def share(self):
+        return (sum(stolen_s()) - sum(self.before_s)) / (time.monotonic() - self.began) / os.cpu_count()
+
+    def disturbed(self):
+        return self.share() > STOLEN
+
+    def __str__(self):
+        return f"{100 * self.share():.0f}% of the processors were stolen meanwhile"
+
+
+def wait_for_calm(seconds=3, limit=60):
+    """Until nothing was stolen for some seconds."""
+    calm, begin = 0, time.monotonic()
+    while calm < seconds and time.monotonic() - begin < limit:
+        watched = Watched()
+        time.sleep(1)
+        calm = 0 if watched.disturbed() else calm + 1
 
 
 def main():
