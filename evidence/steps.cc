@@ -54,15 +54,16 @@ bool states_step_time(const Fields& row) {
   return row.real("step_time_s") > 0 || row.real("sequences_per_s") > 0;
 }
 
-// Cuts of a pipeline that a row has among the layers and as many modules before them as behind.
-std::vector<int> stage_layers(const proto::Reading& reading, int layers, int stages) {
+// Cuts of a pipeline that a row has among the layers and as many modules before them as behind. `parts`: its stages, or
+// all of their chunks.
+std::vector<int> stage_layers(const proto::Reading& reading, int layers, int parts) {
   const auto& cuts = reading.pipeline_cuts();
-  if (stages == 1 || cuts.size() != stages + 1) return {};
-  const int before = (cuts[stages] - layers) / 2;
+  if (parts == 1 || cuts.size() != parts + 1) return {};
+  const int before = (cuts[parts] - layers) / 2;
   std::vector<int> sizes;
-  for (int stage = 0; stage < stages; ++stage) {
-    const int begin = std::clamp(cuts[stage] - before, 0, layers);
-    sizes.push_back(std::clamp(cuts[stage + 1] - before, 0, layers) - begin);
+  for (int part = 0; part < parts; ++part) {
+    const int begin = std::clamp(cuts[part] - before, 0, layers);
+    sizes.push_back(std::clamp(cuts[part + 1] - before, 0, layers) - begin);
   }
   return *std::min_element(sizes.begin(), sizes.end()) > 0 ? sizes : std::vector<int>{};
 }
@@ -415,7 +416,7 @@ class StepReader {
     }
     if (expert_ranks(c) % c.ep != 0)
       throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c))};
-    if (c.interleave == 1) c.stage_layers = stage_layers(reading(), layers, c.pp);
+    c.stage_layers = stage_layers(reading(), layers, c.pp * c.interleave);
   }
 
   void read_sharding() {
