@@ -133,8 +133,10 @@ void change(const std::vector<std::string>& changes, Training* training) {
   if (!message.optimizer().empty()) training->optimizer = optimizer_from_name(message.optimizer());
   if (!message.attention().empty()) training->fused_attention = message.attention() == "fused";
   if (message.seq_len() > 0) training->seq_len = message.seq_len();
-  if (message.has_lengths())
+  if (message.has_lengths()) {
     training->lengths.tokens.assign(message.lengths().tokens().begin(), message.lengths().tokens().end());
+    training->lengths.packed = message.lengths().packed();
+  }
 }
 
 void change(const std::vector<std::string>& changes, Choices* choices) {
