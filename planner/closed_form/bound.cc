@@ -113,9 +113,8 @@ Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
         paired ? t.forward_compute / idle_speedup_ : fastest(t.forward_busy, t.forward_compute);
     const double backward =
         paired ? t.backward_compute / idle_speedup_ : fastest(t.backward_busy, t.backward_compute);
-    // Of a transformer's layer half at least is the gradients of inputs; those of heterogeneous layers may be
-    // all of weights.
-    const double of_inputs = crossing_.empty() ? t.backward_of_layers / 2 / idle_speedup_ : 0;
+    // Those of heterogeneous layers may be all of weights.
+    const double of_inputs = crossing_.empty() ? t.least_of_inputs / idle_speedup_ : 0;
     const bool twin = frame.cut->twin[stage] != stage;
     const DataLeast data =
         with_data && c.sync == Sync::all_reduce && !twin ? data_least(plan, frame, stage, m) : DataLeast{};

@@ -43,7 +43,7 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
     const bool backward = slot.kind != SlotKind::forward;
     const ChunkTimes& t = own->chunks[static_cast<std::size_t>(slot.chunk)];
     const bool split = slot.kind == SlotKind::backward_input;
-    const double compute = split      ? t.backward_of_layers / 2
+    const double compute = split      ? t.least_of_inputs
                            : backward ? t.backward_compute
                                       : t.forward_compute;
     double& end = ends.of(backward, stage, slot.chunk, slot.micro_batch);

@@ -238,18 +238,21 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     times.backward_busy += backward - own.backward_tail[begin];
     const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
     const int to = std::min(end, head);
+    // Half of a layer's, or less where experts with few rows write gradients of large weights.
     const double of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
+    const double of_weights = to > from ? own.weight[to] - own.weight[from] : 0;
+    const double least_of_inputs = std::max(0.0, std::min(of_layers / 2, of_layers - of_weights));
     if (chunks != nullptr)
       chunks->push_back({forward, forward - own.forward_tail[end - 1],
                          own.forward_compute[end] - own.forward_compute[begin], backward,
-                         backward - own.backward_tail[begin], compute, of_layers,
+                         backward - own.backward_tail[begin], compute, least_of_inputs,
                          own.weight[end] - own.weight[begin], paired_gain});
     if (chunk == 0) {
       times.first_forward = forward;
       times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
       times.first_backward = backward;
       times.first_backward_compute = compute;
-      times.backward_of_layers = of_layers;
+      times.least_of_inputs = least_of_inputs;
     }
   }
   return times;
@@ -288,8 +291,8 @@ void StepModel::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
         one.first_backward = slowest.first_backward = std::min(one.first_backward, slowest.first_backward);
         one.first_backward_compute = slowest.first_backward_compute =
             std::max(one.first_backward_compute, slowest.first_backward_compute);
-        one.backward_of_layers = slowest.backward_of_layers =
-            std::min(one.backward_of_layers, slowest.backward_of_layers);
+        one.least_of_inputs = slowest.least_of_inputs =
+            std::min(one.least_of_inputs, slowest.least_of_inputs);
       }
       if (k > 0 && one.forward + one.backward <= slowest.forward + slowest.backward) continue;
       slowest = one;

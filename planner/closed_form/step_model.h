@@ -44,14 +44,15 @@ class StepModel {
     double paired_gain = 0;                      // of a forward and a backward side by side
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
-    // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
-    double first_forward = 0, first_backward = 0, backward_of_layers = 0;
+    // Of the first chunk alone; least_of_inputs: what gradients of inputs compute at least, without embedding, head and
+    // first layer.
+    double first_forward = 0, first_backward = 0, least_of_inputs = 0;
     double first_forward_compute = 0, first_backward_compute = 0;
     void scale(double factor) {
       for (double* time :
            {&forward, &backward, &forward_busy, &backward_busy, &forward_compute, &backward_compute,
             &paired_gain, &forward_issued, &backward_issued, &first_forward, &first_backward,
-            &backward_of_layers, &first_forward_compute, &first_backward_compute})
+            &least_of_inputs, &first_forward_compute, &first_backward_compute})
         *time *= factor;
     }
   };
@@ -59,7 +60,7 @@ class StepModel {
   struct ChunkTimes {
     double forward = 0, forward_busy = 0, forward_compute = 0;
     double backward = 0, backward_busy = 0, backward_compute = 0;
-    double backward_of_layers = 0;  // as StageTimes has it
+    double least_of_inputs = 0;  // as StageTimes has it
     double weight = 0, paired_gain = 0;
   };
   struct Stages {

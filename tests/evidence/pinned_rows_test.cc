@@ -97,6 +97,7 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
   if (c.recompute_modules != 0)
     words["recompute"] = fmt::format("selective:{}", fmt::join(names_of(c.recompute_modules), ","));
   if (job.training.lengths.any()) words["lengths"] = files->file_of(job.training.lengths);
+  if (job.training.lengths.packed) words["packed"] = "on";
   if (job.training.seq_len > 0) words["seq_len"] = std::to_string(job.training.seq_len);
   if (c.tp > 1) words["sequence_parallel"] = c.sequence_parallel ? "on" : "off";
   if (c.zero > 0) words["shard_group"] = std::to_string(c.shard_group > 0 ? c.shard_group : c.dp * c.cp);
