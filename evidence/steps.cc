@@ -54,8 +54,8 @@ bool states_step_time(const Fields& row) {
   return row.real("step_time_s") > 0 || row.real("sequences_per_s") > 0;
 }
 
-// Cuts of a pipeline that a row has among the layers and as many modules before them as behind. `parts`: its stages, or
-// all of their chunks.
+// Cuts of a pipeline that a row has among the layers and as many modules before them as behind. `parts`: its
+// stages, or all of their chunks.
 std::vector<int> stage_layers(const proto::Reading& reading, int layers, int parts) {
   const auto& cuts = reading.pipeline_cuts();
   if (parts == 1 || cuts.size() != parts + 1) return {};

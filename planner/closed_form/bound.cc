@@ -93,8 +93,9 @@ Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
     return waits ? seconds - compute_s * (1 - 1 / idle_speedup_) : compute_s / idle_speedup_;
   };
 
-  double there = 0, back = 0;                                    // through the stages before this one
-  double last_backward = 0;                                      // of stage 0: everything has come back
+  double there = 0, back = 0;  // through the stages before this one
+  double last_backward = 0;    // of stage 0: everything has come back
+  double split_end = 0;  // of a stage that computes gradients of weights when the inputs' have left: reduced
   double least_cycle = std::numeric_limits<double>::infinity();  // of one stage alone, from step to step
   double update = 0;   // of the stage that takes longest, after the norm of all gradients
   double traffic = 0;  // of one rank's data stream
@@ -130,9 +131,12 @@ Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
     least_cycle = std::min(least_cycle, own + data.optimizer);
     work += compute + data.optimizer * idle_speedup_;
     slowest_optimizer = std::max(slowest_optimizer, data.optimizer * idle_speedup_);
-    last_backward = std::max(last_backward, there + own + (split ? 0 : back));
-    if (split)  // weights' gradients may wait until the inputs' have left
+    if (split) {  // weights' gradients may wait until the inputs' have left
       last_backward = std::max(last_backward, there + m * (forward + of_inputs) + back);
+      split_end = std::max(split_end, there + own + data.ending);
+    } else {
+      last_backward = std::max(last_backward, there + own + back);
+    }
     own_end = std::max(own_end, there + own + data.optimizer);
     const double slowdown = job_->cluster.profiles[least_.kinds[stage].profile].overlap_slowdown;
     if (slowdown > 0 && all_data > 0)
@@ -172,7 +176,7 @@ Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
   }
   const double updates = clips ? update : update_0;
   const double ending = frozen_stage ? 0 : reduce_0 + updates;
-  double end = late_0 + std::max(last_backward + ending, own_end);
+  double end = late_0 + std::max({last_backward + ending, split_end + (frozen_stage ? 0 : updates), own_end});
   // Computation is slower beside a collective. What of the traffic finds no idle time of its stage has to go
   // on beside its computation. (What of the last reductions goes on behind the last pass is not added: it may
   // be the same traffic.)

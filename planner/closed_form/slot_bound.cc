@@ -43,9 +43,7 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
     const bool backward = slot.kind != SlotKind::forward;
     const ChunkTimes& t = own->chunks[static_cast<std::size_t>(slot.chunk)];
     const bool split = slot.kind == SlotKind::backward_input;
-    const double compute = split      ? t.least_of_inputs
-                           : backward ? t.backward_compute
-                                      : t.forward_compute;
+    const double compute = split ? t.least_of_inputs : backward ? t.backward_compute : t.forward_compute;
     double& end = ends.of(backward, stage, slot.chunk, slot.micro_batch);
     const bool of_pair = slot.with_next || (own->next > 0 && own->slots[own->next - 1].with_next);
     if (!of_pair) {

@@ -44,8 +44,8 @@ class StepModel {
     double paired_gain = 0;                      // of a forward and a backward side by side
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
-    // Of the first chunk alone; least_of_inputs: what gradients of inputs compute at least, without embedding, head and
-    // first layer.
+    // Of the first chunk alone; least_of_inputs: what gradients of inputs compute at least, without
+    // embedding, head and first layer.
     double first_forward = 0, first_backward = 0, least_of_inputs = 0;
     double first_forward_compute = 0, first_backward_compute = 0;
     void scale(double factor) {
