@@ -218,6 +218,10 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     times.backward_compute += compute;
     times.forward_host += own.forward_host[end] - own.forward_host[begin];
     times.backward_host += backward_host;
+    const double forward_waiting = own.forward_waiting[end] - own.forward_waiting[begin];
+    const double backward_waiting = own.backward_waiting[end] - own.backward_waiting[begin];
+    times.forward_waiting += forward_waiting;
+    times.backward_waiting += backward_waiting;
     // No kernel ends before it is issued: the longest way is the host's up to some part and the device's from
     // there on. In a run of equal parts it changes over at one end.
     double forward_issued = forward, backward_issued = backward;
@@ -252,6 +256,8 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
       times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
       times.first_backward = backward;
       times.first_backward_compute = compute;
+      times.first_forward_waiting = forward_waiting;
+      times.first_backward_waiting = backward_waiting;
       times.least_of_inputs = least_of_inputs;
     }
   }

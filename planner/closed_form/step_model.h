@@ -48,12 +48,21 @@ class StepModel {
     // embedding, head and first layer.
     double first_forward = 0, first_backward = 0, least_of_inputs = 0;
     double first_forward_compute = 0, first_backward_compute = 0;
+    // Of all but compute and host, what does not grow with the work: collectives' waiting.
+    double forward_waiting = 0, backward_waiting = 0;
+    double first_forward_waiting = 0, first_backward_waiting = 0;
+    // As many times the work.
     void scale(double factor) {
       for (double* time :
            {&forward, &backward, &forward_busy, &backward_busy, &forward_compute, &backward_compute,
             &paired_gain, &forward_issued, &backward_issued, &first_forward, &first_backward,
             &least_of_inputs, &first_forward_compute, &first_backward_compute})
         *time *= factor;
+      for (double* time : {&forward, &forward_busy, &forward_issued}) *time -= (factor - 1) * forward_waiting;
+      for (double* time : {&backward, &backward_busy, &backward_issued})
+        *time -= (factor - 1) * backward_waiting;
+      first_forward -= (factor - 1) * first_forward_waiting;
+      first_backward -= (factor - 1) * first_backward_waiting;
     }
   };
   // The same of one chunk.

@@ -84,7 +84,8 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   const std::vector<LayerTime> times = layer_times(*job_, at->second, shapes);
   const int parts = sketch_.parts().count();
   for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute,
-                    &sums.forward_host, &sums.backward_host, &sums.paired_gain, &sums.weight}) {
+                    &sums.forward_host, &sums.backward_host, &sums.forward_waiting, &sums.backward_waiting,
+                    &sums.paired_gain, &sums.weight}) {
     sum->reserve(static_cast<std::size_t>(parts) + 1);
     sum->push_back(0);
   }
@@ -97,6 +98,8 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
     sums.backward_compute.push_back(sums.backward_compute.back() + backward.compute_s);
     sums.forward_host.push_back(sums.forward_host.back() + forward.host_s);
     sums.backward_host.push_back(sums.backward_host.back() + backward.host_s);
+    sums.forward_waiting.push_back(sums.forward_waiting.back() + forward.waiting_s);
+    sums.backward_waiting.push_back(sums.backward_waiting.back() + backward.waiting_s);
     sums.paired_gain.push_back(sums.paired_gain.back() +
                                (c.overlap_experts ? paired_gain_s(forward, backward) : 0));
     sums.weight.push_back(sums.weight.back() + at->second.weight_s[sketch_.backward_stand_in(part)]);

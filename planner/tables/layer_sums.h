@@ -18,6 +18,7 @@ struct LayerSums {
   std::vector<double> forward, backward;                  // serial seconds of one micro-batch
   std::vector<double> forward_compute, backward_compute;  // of these, the compute stream busy
   std::vector<double> forward_host, backward_host;        // the host issuing them
+  std::vector<double> forward_waiting, backward_waiting;  // of the serial seconds, PassTime::waiting_s
   std::vector<double> paired_gain;                        // Choices::overlap_experts
   std::vector<double> weight;                             // of backward_compute, gradients of weights
   std::vector<double> forward_tail, backward_tail;        // of each part alone, not summed

@@ -22,7 +22,7 @@ double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeP
 }
 
 struct Track {
-  double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
+  double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0, waiting_s = 0;
   bool used = false;
   std::vector<std::pair<double, double>> travels;  // of tokens, from and until
 };
@@ -75,6 +75,8 @@ class Layout {
         else
           current->travels.emplace_back(start, end);
       }
+      if (current != nullptr && instruction.form != Parallelism::data)
+        current->waiting_s += waiting_s(instruction);
       ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
       if (!ending) issued_s += sketch_.host_s[i];
       if (current != nullptr) {
@@ -95,6 +97,7 @@ class Layout {
         time.tail_s = std::max(0.0, next_begin - track.end_s);
         time.compute_s = track.compute_s;
         time.host_s = track.host_s;
+        time.waiting_s = std::min(track.waiting_s, time.serial_s - time.compute_s);
         time.experts = steps_of(track, time.serial_s);
         next_begin = track.begin_s;
       }
@@ -130,6 +133,12 @@ class Layout {
         return i;
     }
     return program_.instructions.size();
+  }
+
+  double waiting_s(const Instruction& instruction) const {
+    if (instruction.op != Op::collective || instruction.group < 0) return 0;
+    const auto shape = shapes_.find(program_.groups[instruction.group].kind);
+    return shape == shapes_.end() ? 0 : waiting_seconds(instruction, shape->second.ranks, job_.runtime);
   }
 
   double communication_seconds(const Instruction& instruction, double beside_s) const {

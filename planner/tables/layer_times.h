@@ -27,6 +27,7 @@ struct PassTime {
   double tail_s = 0;     // of that, communication after its last compute: hidden where other work follows
   double compute_s = 0;  // of that, the compute stream busy
   double host_s = 0;     // the host issuing all of it, beside the device
+  double waiting_s = 0;  // of serial_s, what collectives cost however little they carry (waiting_seconds)
   std::vector<ExpertStep> experts;  // after the last, the next layer of the same kind begins
 };
 
