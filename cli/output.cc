@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/answer/answer.h"
 #include "base/error.h"
@@ -100,6 +102,18 @@ void check_writable(const std::string& file) {
   if (!FileInMaking(file).may_be_written())
     throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno),
                     "expected a writable place");
+}
+
+void check_outputs(std::initializer_list<std::string> files) {
+  std::vector<std::filesystem::path> seen;
+  for (const std::string& file : files) {
+    check_writable(file);
+    if (file.empty() || file == "-") continue;
+    const std::filesystem::path place = std::filesystem::weakly_canonical(std::filesystem::absolute(file));
+    if (std::find(seen.begin(), seen.end(), place) != seen.end())
+      throw UserError(file, 0, "two outputs would be written to it", "expected a file for each");
+    seen.push_back(place);
+  }
 }
 
 std::vector<Setting> layout_settings() {

@@ -1,6 +1,7 @@
 // Where a verb's result goes: one JSON object to --json, text for people to stdout, progress to a terminal.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,8 @@ class Output {
 // Throws UserError where `file` cannot be written, so far as that can be told without doing so. Empty and "-"
 // can.
 void check_writable(const std::string& file);
+// Each of them, and that no two are one. Empty: not asked for; "-": the standard output.
+void check_outputs(std::initializer_list<std::string> files);
 
 // --wide and --verbose, of layout().
 std::vector<Setting> layout_settings();

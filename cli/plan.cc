@@ -102,6 +102,7 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
 int run_plan(const PlanOptions& options) {
   Question question = question_of(options.request);
   const auto& job = question.job;
+  check_outputs({options.out, options.output.file()});
   say_notes(job->workload);
   options.output.about(to_json(*job));
   planner::SearchOptions search = question.search;

@@ -27,8 +27,7 @@ int run_report(const ReportOptions& options) {
     throw UserError("no output was asked for", "expected `out`, `markdown` or `json`");
   if (options.search != "on" && options.search != "off")
     throw UserError(fmt::format("`search` {} is unknown", options.search), "expected on or off");
-  check_writable(options.out);
-  check_writable(options.output.file());
+  check_outputs({options.out, options.output.file()});
   const Json made = report({options.files, parse_fold(options.fold), options.search == "on", options.jobs});
   if (!options.out.empty()) {
     const std::string text = options.markdown ? report_markdown(made) : report_page(made);

@@ -26,6 +26,7 @@ int run_simulate(const SimulateOptions& options) {
   simulation.detail = detail_from_name(options.detail);
   simulation.steps = options.steps.value_or(0);
   simulation.keep_timeline = !options.trace.empty();
+  check_outputs({options.trace, options.output.file()});
   Plan plan = load_plan(options.plan);
   options.output.about(to_json(*plan.job));
   begin_progress("simulating");

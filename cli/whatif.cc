@@ -55,8 +55,7 @@ int run_whatif(const WhatifOptions& options) {
   if (options.deadline_days) limits.deadline_s = *options.deadline_days * kSecondsPerDay;
   limits.budget_usd = options.budget_usd;
   if (!all.points.empty()) say_notes(all.points.front().job->workload);
-  check_writable(options.out);  // before minutes of planning
-  check_writable(options.output.file());
+  check_outputs({options.out, options.output.file()});  // before minutes of planning
   begin_progress("planning");
   const whatif::Result result =
       orrery::whatif({std::move(varied), std::move(all.points), goal, limits, options.jobs,

@@ -160,7 +160,9 @@ Breakdown breakdown(const Program& program, const Timeline& timeline, int step, 
   Spent spent(nullptr);
   explain(program, spans_of(program, timeline, step), begin_s, end_s, spent);
   Breakdown result = spent.sum;
-  // The parts are differences of times; their sum may miss the step by rounding.
+  // The parts are differences of times; their sum may miss the step by rounding, and what should be nothing
+  // be less.
+  result.other = std::max(0.0, result.other);
   const double rest = (end_s - begin_s) - result.total();
   double& part = result.bubble > 0 ? result.bubble : result.other;
   part = std::max(0.0, part + rest);

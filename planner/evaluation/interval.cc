@@ -37,8 +37,10 @@ void add_interval(Outlook* outlook, const Response& response, Evaluation* evalua
   const Range step = step_range(response, outlook->spread());
   const Range memory = memory_range(outlook->spread());
   const double step_s = evaluation->step_time_s(), bytes = evaluation->memory.total;
+  // Nothing computes faster than the peak of its devices.
+  const double at_peak_s = std::min(throughput(*evaluation).hfu, 1.0) * step_s;
   evaluation->interval =
-      Interval{{step.low * step_s, step.high * step_s},
+      Interval{{std::max(step.low * step_s, at_peak_s), step.high * step_s},
                {memory.low * bytes, memory.high * bytes},
                fit_probability(evaluation->memory.needed, evaluation->memory.capacity, outlook->spread()),
                outlook->spread().rests_on,

@@ -9,6 +9,7 @@
 #include "planner/uncertainty/site.h"
 #include "proto/spread.pb.h"
 #include "proto/textproto.h"
+#include "topologies/device_catalog.h"
 #include "topologies/link_class.h"
 
 namespace orrery {
@@ -40,6 +41,16 @@ bool known(Level level, std::string_view name) {
     if (level_of(factor_from_name(factor.factor())) != level) continue;
     for (const auto& member : factor.member())
       if (member.name() == name) return true;
+  }
+  return false;
+}
+
+// Whether evidence names a device of that vendor.
+bool known_vendor(const std::string& vendor) {
+  for (const proto::FactorSpread& factor : spreads().factor()) {
+    if (level_of(factor_from_name(factor.factor())) != Level::device) continue;
+    for (const auto& member : factor.member())
+      if (is_catalog_device(member.name()) && catalog_device(member.name()).vendor == vendor) return true;
   }
   return false;
 }
@@ -114,6 +125,11 @@ Spread spread_of(const Job& job) {
         of == Factor::intra ? intra_class(cluster) : names[static_cast<std::size_t>(level)];
     spread.factor[static_cast<std::size_t>(of)] =
         measured ? 0 : sd_of(factor.member(), name, factor.unknown_sd());
+  }
+  if (spread.rests_on.device == Foundation::datasheet && device->kind == DeviceKind::gpu &&
+      !device->vendor.empty() && !known_vendor(device->vendor)) {
+    double& clock = spread.factor[static_cast<std::size_t>(Factor::clock)];
+    clock = std::hypot(clock, all.unknown_vendor_sd());
   }
   for (std::size_t f = 0; f < kFactors; ++f) spread.directions[f].log_time[f] = spread.factor[f];
   if (cluster.calibration) narrow(*cluster.calibration, job, &spread);

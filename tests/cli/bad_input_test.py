@@ -95,6 +95,11 @@ class BadInput(OrreryCase):
         self.refused("validate", "--published-collectives", "nccl.csv", "--json", "out.json")
         self.assertFalse((self.folder / "out.json").exists() or (self.folder / "out.md").exists())
 
+    def test_where_one_output_cannot_be_written_the_other_is_not(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--out", "plan", "--json", "no/such/place", says="no/such/place")
+        self.refused("plan", "gpt2", "dgx-a100", "--out", "same", "--json", "./same", says="two outputs")
+        self.assertFalse((self.folder / "plan").exists() or (self.folder / "same").exists())
+
     def test_words_where_a_number_belongs(self):
         self.plan("--tp", "two", says="--tp")
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "planner/closed_form/figures.h"
+#include "planner/evaluation/interval.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -125,6 +126,27 @@ TEST_CASE("plans of one job share its draws") {
   const auto a = drawn_factors(outlook.response(spread_over(2, 2, 4)), spread, false);
   const auto again = drawn_factors(outlook.response(spread_over(2, 2, 4)), spread, false);
   CHECK(a == again);
+}
+
+TEST_CASE("a device of a vendor that no evidence is of is less sure than one of a fitted vendor") {
+  const auto clock_of = [](const char* cluster) {
+    const Spread spread = spread_of(*test::make_job("llama3-8b", cluster, 8, 64, 4096));
+    CHECK(spread.rests_on.device == Foundation::datasheet);
+    return spread.factor[static_cast<std::size_t>(Factor::clock)];
+  };
+  // A catalog device of NVIDIA without a fitted row beside one of AMD.
+  CHECK(clock_of("mi300x-8") > 2 * clock_of("hgx-h20"));
+}
+
+TEST_CASE("the short end of an interval computes no faster than the devices' peak") {
+  for (const char* cluster : {"mi300x-8", "tpu-v5p-8x8x8", "dgx-h100"}) {
+    Evaluation evaluation =
+        evaluate({test::make_job("llama3-8b", cluster, 8, 256, 8192), spread_over(1, 1, 8)});
+    add_interval(&evaluation);
+    INFO(cluster);
+    CHECK(evaluation.interval->step_time_s.low >= throughput(evaluation).hfu * evaluation.step_time_s());
+    CHECK(evaluation.interval->step_time_s.low <= evaluation.step_time_s());
+  }
 }
 
 }  // namespace orrery::planner
