@@ -108,7 +108,9 @@ void check_outputs(std::initializer_list<std::string> files) {
   std::vector<std::filesystem::path> seen;
   for (const std::string& file : files) {
     check_writable(file);
-    if (file.empty() || file == "-") continue;
+    const bool special =
+        std::filesystem::exists(file) && !std::filesystem::is_regular_file(file);  // /dev/null
+    if (file.empty() || file == "-" || special) continue;
     const std::filesystem::path place = std::filesystem::weakly_canonical(std::filesystem::absolute(file));
     if (std::find(seen.begin(), seen.end(), place) != seen.end())
       throw UserError(file, 0, "two outputs would be written to it", "expected a file for each");
