@@ -49,8 +49,8 @@ void add_swizzles(const Operator& op, ComputeKind kind, const Shard& shard, Oper
 }
 
 // Each expert's rows are copied to where they are a multiple of the scales' block (16 in 8 bits, 32 in
-// MXFP8), and what comes of them back (TEGroupedMLP: quantization_padding, quantization_unpadding): read and
-// written in 16 bits, in both directions.
+// MXFP8: padded_rows), and what comes of them back (TEGroupedMLP: quantization_padding,
+// quantization_unpadding): read and written in 16 bits, in both directions.
 void add_padding(const Operator& op, double outputs, const Shard& shard, OperatorWork* work) {
   if (op.kind != OperatorKind::expert_linear || !is_narrow(shard.precision) || op.matmuls.empty()) return;
   const double inputs =
@@ -109,6 +109,12 @@ double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile
   if (runtime.expert_spread <= 0 || !inside) return 1 + by_chance;
   const double by_router = fullest_share(op.experts, shard.ep, chosen, runtime.expert_spread) - 1;
   return 1 + std::hypot(by_chance, by_router);  // variances add up
+}
+
+double padded_rows(double rows) {
+  constexpr double kBlock = 32;
+  // Of experts that few rows reach, each row is one block of some expert.
+  return rows < 1 ? kBlock * rows : kBlock * std::ceil(rows / kBlock);
 }
 
 ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime) {

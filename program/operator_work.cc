@@ -99,6 +99,7 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       experts && (own == internal::ExpertKernels::fused || own == internal::ExpertKernels::grouped);
   for (const MatmulShape& shape : op.matmuls) {
     Product p = forward_product(op, shape, shard);
+    if (experts && is_narrow(type)) p.m = internal::padded_rows(p.m);
     p.left_share = share;
     p.batched = p.batched || grouped;
     if (does_forward(kind)) add_product(work, p, type, storage);

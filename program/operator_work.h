@@ -161,6 +161,9 @@ enum class ExpertKernels : std::uint8_t {
 // products; what is clamped before it is gated (GPT-OSS) has a kernel of its own between them.
 ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime);
 
+// Rows of an expert in 8 and 4 bits, filled up to the block that shares a scale.
+double padded_rows(double rows);
+
 // The expected share of the fullest of `ranks` that hold `experts` between them, by the mean share, where
 // each token chooses `chosen` of them and popularities are a Dirichlet distribution of
 // RuntimeProfile::expert_spread. From 1 (no spread) to what one rank can have at most.

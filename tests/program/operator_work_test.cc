@@ -336,6 +336,25 @@ TEST_CASE("experts: each rank computes its tokens' share on its own experts") {
         Approx(1.25 * 2.0 * 8192 * 28672 * 4096));
 }
 
+TEST_CASE("experts in 8 bits have rows in whole blocks of scales, of 16 bits as many as come") {
+  // Kimi K2: 384 experts, 8 a token, h 7168: 16,384 tokens are 341.3 rows each.
+  Operator up = test::make(OperatorKind::expert_linear, TensorSplit::column, "experts_up", 0, 2 * 2048, 0);
+  up.experts = 384;
+  up.active_experts = 8;
+  up.matmuls = {{1, 4096, 7168}};
+  Shard s = shard(1, false);
+  s.rows = 16384;
+  for (const DType type : {DType::bf16, DType::fp8}) {
+    s.precision = type;
+    const OperatorWork work = operator_work(up, ComputeKind::forward, s, catalog_runtime("nemo"));
+    REQUIRE(work.products.size() == 1);
+    const double blocks = work.products.front().m / 32;
+    CHECK((std::floor(blocks) == blocks) == (type == DType::fp8));
+    CHECK(work.products.front().m >= 16384.0 * 8 / 384);
+    CHECK(work.products.front().m < 16384.0 * 8 / 384 + 32);
+  }
+}
+
 // Mean share of the fullest of `ranks` over draws of experts' popularity, by the mean share.
 double drawn_share(int experts, int ranks, double deviation, std::mt19937& random) {
   constexpr int kDraws = 40000;
