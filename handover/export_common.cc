@@ -432,6 +432,19 @@ std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view 
   return names_of(modules);
 }
 
+bool wants_current_scaling(const Plan& plan) {
+  return plan.job->training.precision == DType::fp8 &&
+         (modules_run_again(plan.choices, plan.job->runtime) &
+          (module_bit("layernorm") | module_bit("moe_act"))) != 0;
+}
+
+std::string note_on_current_scaling(std::string_view setting) {
+  return fmt::format(
+      "fp8 by each tensor's own scale ({}): delayed scaling runs no norms or experts' activations again; "
+      "Transformer Engine from 2.6 on",
+      setting);
+}
+
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target) {
   const Choices& c = plan.choices;
   std::vector<std::string> notes;

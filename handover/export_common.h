@@ -92,5 +92,9 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
 // What selective recomputation runs again, by the names of Megatron-Core's --recompute-modules. Throws
 // UserError where it has no such module.
 std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view target);
+// Whether Megatron Core runs this plan's fp8 by current scaling alone: its delayed scaling, which is what
+// hybrid fp8 means unless told otherwise, runs no norms and no experts' activations again.
+bool wants_current_scaling(const Plan& plan);
+std::string note_on_current_scaling(std::string_view setting);
 
 }  // namespace orrery::planner

@@ -222,6 +222,10 @@ Json precision_of(const Plan& plan, std::vector<std::string>* notes) {
                  {"autocast_enabled", false},
                  {"grad_reduce_in_fp32", plan.job->runtime.fp32_gradients}});
   if (precision == DType::fp8) plugin["fp8"] = "hybrid";
+  if (wants_current_scaling(plan)) {
+    plugin["fp8_recipe"] = "tensorwise";
+    notes->push_back(note_on_current_scaling("fp8_recipe tensorwise"));
+  }
   if (precision == DType::fp4) notes->emplace_back("NeMo 2.4 has no fp4; this runs bf16");
   if (precision == DType::tf32)
     notes->emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");

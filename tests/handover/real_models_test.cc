@@ -100,6 +100,30 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
   check_lacks(kimi, {"a scale of scores"});
 }
 
+TEST_CASE("fp8 that runs norms or experts' activations again is scaled as Megatron Core allows beside them") {
+  const auto narrow = [](const std::string& config, ModuleSet modules, DType precision = DType::fp8) {
+    Plan plan = plan_of(config);
+    plan.choices.recompute = Recompute::selective;
+    plan.choices.recompute_modules = modules;
+    const auto job = std::make_shared<Job>(*plan.job);
+    job->training.precision = precision;
+    plan.job = job;
+    return plan;
+  };
+  const char* note = "NOTE: fp8 by each tensor's own scale";
+  for (const char* module : {"layernorm", "moe_act"}) {
+    const Plan plan = narrow("mixtral-8x7b", module_bit(module));
+    check_holds(script_of(plan, ExportTarget::megatron), {"--fp8-recipe tensorwise", note});
+    check_holds(script_of(plan, ExportTarget::nemo), {note});
+    check_holds(script_of(plan, ExportTarget::nemo, "recipe.yaml"), {R"(fp8_recipe: "tensorwise")"});
+  }
+  for (const Plan& plan : {narrow("mixtral-8x7b", module_bit("core_attn")),
+                           narrow("mixtral-8x7b", module_bit("moe_act"), DType::bf16)}) {
+    check_lacks(script_of(plan, ExportTarget::megatron), {"--fp8-recipe", note});
+    check_lacks(script_of(plan, ExportTarget::nemo, "recipe.yaml"), {"fp8_recipe"});
+  }
+}
+
 TEST_CASE("a layout has the embedding, each layer, the further tokens' modules and the loss") {
   Plan plan = plan_of("deepseek-v3", 1, 8);
   REQUIRE(plan.job->workload.transformer->multi_token_layers == 1);
