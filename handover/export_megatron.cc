@@ -196,8 +196,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
     flags.add(fmt::format("--moe-layer-freq '{}'", layers_with_experts(m)));
   else if (m.moe->layer_period > 1)
     flags.add("--moe-layer-freq", m.moe->layer_period);
+  if (has_sigmoid_router(m)) flags.add("--moe-router-score-function sigmoid");
   if (m.moe->selection_bias) {
-    flags.add("--moe-router-score-function sigmoid");
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
   } else if (m.moe->auxiliary_loss > 0) {

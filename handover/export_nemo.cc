@@ -87,8 +87,8 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   Json layers = Json::array();
   for (int layer = 0; layer < m.layers; ++layer) layers.push_back(m.layer_has_experts(layer) ? 1 : 0);
   if (std::find(layers.begin(), layers.end(), 0) != layers.end()) c["moe_layer_freq"] = layers;
+  if (has_sigmoid_router(m)) c["moe_router_score_function"] = "sigmoid";
   if (moe.selection_bias) {
-    c["moe_router_score_function"] = "sigmoid";
     c["moe_router_enable_expert_bias"] = true;
     c["moe_router_load_balancing_type"] = "none";
   } else if (moe.auxiliary_loss > 0) {
