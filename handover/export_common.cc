@@ -83,6 +83,7 @@ constexpr const char* kOffsetNorms = "norms by one more than their weights";
 std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs model) {
   const bool of_megatron_lm = model == ModelIs::by_flags;
   const bool of_megatron_core = of_megatron_lm || model == ModelIs::by_flags_and_adapters;
+  const bool of_flavor = model == ModelIs::by_flavor;
   std::vector<std::string> parts;
   const auto part = [&](bool has, const char* what) {
     if (has) parts.emplace_back(what);
@@ -107,7 +108,7 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs m
   part(t.masked_share > 0, "a head that sees a share of the tokens");
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
   const bool of_yarn = t.mla && t.rotary_scaling.kind == RopeScaling::yarn;
-  part(t.attention_scale > 0 && !(of_yarn && of_megatron_lm), "a scale of scores of its own");
+  part(t.attention_scale > 0 && !(of_yarn && (of_megatron_lm || of_flavor)), "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
   part(t.norms_offset && !of_megatron_lm, kOffsetNorms);
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
@@ -124,16 +125,16 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, ModelIs m
   part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias) && !all_biased, "experts with biases");
   part(t.moe && t.moe->router_linear_bias && !all_biased, "a bias of the router's product");
   for (const std::string& what : t.unexecuted) {
-    // The router's, where it is the one whose experts are balanced by a bias.
+    // The router's; choosing by a bias goes with experts that are balanced by it.
     const bool balanced = t.moe && t.moe->selection_bias;
-    const bool flag = what.starts_with("routed_scaling_factor ") ||
-                      (balanced && (what == "scoring_func sigmoid" || what == "topk_method noaux_tc")) ||
+    const bool flag = what.starts_with("routed_scaling_factor ") || what == "scoring_func sigmoid" ||
+                      (balanced && what == "topk_method noaux_tc") ||
                       ((what.starts_with("n_group ") || what.starts_with("topk_group ")) && router_groups(t));
     const bool flag_of_lm = (what.starts_with("swiglu_limit ") && is_clamped_quick_geglu(t)) ||
                             (what.ends_with(" relu2") && is_squared_relu(t)) || what == kOffsetNorms;
     // How a checkpoint keeps its weights changes no loss; a script that reads one must know it.
     const bool of_files = what.ends_with("in one tensor") || what.ends_with("in one tensor each");
-    if ((of_megatron_core && flag) || (of_megatron_lm && flag_of_lm) ||
+    if (((of_megatron_core || of_flavor) && flag) || (of_megatron_lm && flag_of_lm) ||
         (of_files && model != ModelIs::by_script))
       continue;
     parts.push_back(what);
@@ -368,11 +369,15 @@ std::optional<std::string> unexecuted_setting(const Transformer& model, std::str
   return std::nullopt;
 }
 
+bool has_sigmoid_router(const Transformer& model) {
+  return model.moe && (model.moe->selection_bias || unexecuted_setting(model, "scoring_func") == "sigmoid");
+}
+
 std::optional<std::pair<int, int>> router_groups(const Transformer& model) {
   const auto groups = unexecuted_setting(model, "n_group"), chosen = unexecuted_setting(model, "topk_group");
   if (!groups || !chosen) return std::nullopt;
   const auto all = parse_whole(*groups), some = parse_whole(*chosen);
-  if (!all || !some || *all > model.moe->experts || *some > *all) return std::nullopt;
+  if (!all || !some || *some < 1 || *some > *all || *all > model.moe->experts) return std::nullopt;
   return std::pair{static_cast<int>(*all), static_cast<int>(*some)};
 }
 
@@ -430,6 +435,19 @@ std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view 
                     target),
         "expected mlp instead");
   return names_of(modules);
+}
+
+bool wants_current_scaling(const Plan& plan) {
+  return plan.job->training.precision == DType::fp8 &&
+         (modules_run_again(plan.choices, plan.job->runtime) &
+          (module_bit("layernorm") | module_bit("moe_act"))) != 0;
+}
+
+std::string note_on_current_scaling(std::string_view setting) {
+  return fmt::format(
+      "fp8 by each tensor's own scale ({}): delayed scaling runs no norms or experts' activations again; "
+      "Transformer Engine from 2.6 on",
+      setting);
 }
 
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target) {

@@ -28,14 +28,16 @@ std::vector<ExportedFile> export_slurm(const Plan& plan);
 std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob job);
 
 // What a target makes of the model: `by_script`, the user's, to which all of it is told; `by_dimensions`,
-// with a note on what they do not say; by Megatron Core's flags, which say a little more; either, and which
-// of it is trained; `built` in all its parts, of which the exporter notes what is different.
+// with a note on what they do not say; by Megatron Core's flags or a flavor of torchtitan's, which say a
+// little more; either, and which of it is trained; `built` in all its parts, of which the exporter notes what
+// is different.
 enum class ModelIs : std::uint8_t {
   by_script,
   by_dimensions,
   by_dimensions_and_adapters,
   by_flags,
   by_flags_and_adapters,
+  by_flavor,
   built
 };
 // "#!/usr/bin/env bash", what the plan is and what it was predicted for, one comment a line of `notes`.
@@ -74,6 +76,8 @@ bool has_biases_everywhere(const Transformer& model);
 // What a model's configuration says of a setting that is planned and not executed (Transformer::unexecuted):
 // "2.5" of "routed_scaling_factor".
 std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key);
+// Whether its router scores experts by sigmoids, as all do that balance them by a bias; else by a softmax.
+bool has_sigmoid_router(const Transformer& model);
 // How many groups of experts its router has and how many of them a token chooses first; none: all as one.
 std::optional<std::pair<int, int>> router_groups(const Transformer& model);
 // GPT-OSS's MLP, Nemotron's, and norms by one more than their weights, which Megatron-LM has flags for.
@@ -92,5 +96,9 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
 // What selective recomputation runs again, by the names of Megatron-Core's --recompute-modules. Throws
 // UserError where it has no such module.
 std::vector<std::string> modules_of_megatron(const Plan& plan, std::string_view target);
+// Whether Megatron Core runs this plan's fp8 by current scaling alone: its delayed scaling, which is what
+// hybrid fp8 means unless told otherwise, runs no norms and no experts' activations again.
+bool wants_current_scaling(const Plan& plan);
+std::string note_on_current_scaling(std::string_view setting);
 
 }  // namespace orrery::planner

@@ -196,8 +196,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
     flags.add(fmt::format("--moe-layer-freq '{}'", layers_with_experts(m)));
   else if (m.moe->layer_period > 1)
     flags.add("--moe-layer-freq", m.moe->layer_period);
+  if (has_sigmoid_router(m)) flags.add("--moe-router-score-function sigmoid");
   if (m.moe->selection_bias) {
-    flags.add("--moe-router-score-function sigmoid");
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
   } else if (m.moe->auxiliary_loss > 0) {
@@ -278,12 +278,17 @@ void host_flags(const Plan& plan, Flags& flags) {
   }
 }
 
-void precision_flags(const Training& t, Flags& flags) {
+void precision_flags(const Plan& plan, Flags& flags, std::vector<std::string>* notes) {
+  const Training& t = plan.job->training;
   if (t.precision == DType::bf16) flags.add("--bf16");
   if (t.precision == DType::fp16) flags.add("--fp16");
   if (t.precision == DType::fp8) {
     flags.add("--bf16");
     flags.add("--fp8-format hybrid");
+    if (wants_current_scaling(plan)) {
+      flags.add("--fp8-recipe tensorwise");
+      notes->push_back(note_on_current_scaling("--fp8-recipe tensorwise"));
+    }
   }
   if (t.precision == DType::fp4) {
     flags.add("--bf16");
@@ -359,7 +364,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--global-batch-size", t.global_batch);
   sharding_flags(plan, flags);
   recompute_flags(plan, flags, &notes);
-  precision_flags(t, flags);
+  precision_flags(plan, flags, &notes);
   flags.add("--optimizer",
             t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
   if (t.optimizer == Optimizer::sgd) flags.add("--sgd-momentum", 0);  // 0.9 unless said

@@ -87,8 +87,8 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   Json layers = Json::array();
   for (int layer = 0; layer < m.layers; ++layer) layers.push_back(m.layer_has_experts(layer) ? 1 : 0);
   if (std::find(layers.begin(), layers.end(), 0) != layers.end()) c["moe_layer_freq"] = layers;
+  if (has_sigmoid_router(m)) c["moe_router_score_function"] = "sigmoid";
   if (moe.selection_bias) {
-    c["moe_router_score_function"] = "sigmoid";
     c["moe_router_enable_expert_bias"] = true;
     c["moe_router_load_balancing_type"] = "none";
   } else if (moe.auxiliary_loss > 0) {
@@ -222,6 +222,10 @@ Json precision_of(const Plan& plan, std::vector<std::string>* notes) {
                  {"autocast_enabled", false},
                  {"grad_reduce_in_fp32", plan.job->runtime.fp32_gradients}});
   if (precision == DType::fp8) plugin["fp8"] = "hybrid";
+  if (wants_current_scaling(plan)) {
+    plugin["fp8_recipe"] = "tensorwise";
+    notes->push_back(note_on_current_scaling("fp8_recipe tensorwise"));
+  }
   if (precision == DType::fp4) notes->emplace_back("NeMo 2.4 has no fp4; this runs bf16");
   if (precision == DType::tf32)
     notes->emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");

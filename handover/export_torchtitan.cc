@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "handover/export_common.h"
 #include "handover/torchtitan_flavor.h"
 #include "program/schedule.h"
@@ -79,6 +80,65 @@ std::string narrow_converters(const Plan& plan, const Transformer& model, std::v
       experts ? "\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n" : "");
 }
 
+// How many copies of the states there are, and how many replicas share one.
+struct Replicas {
+  int copies = 1, shards = 1;
+};
+
+// It replicates (DDP) where there is nothing but replicas, and shards over replicas and context ranks
+// elsewhere; ranks that experts are spread over are among those who share, with tensor ranks
+// (distributed/parallel_dims.py).
+Replicas replicas_of(const Plan& plan, std::string_view family, std::vector<std::string>* notes) {
+  const Choices& c = plan.choices;
+  const bool alone = c.tp * c.pp * c.cp * c.ep == 1;
+  const bool stands_in = c.zero == 0 && !alone && c.dp * c.cp > 1;
+  if (stands_in)
+    notes->emplace_back(
+        "torchtitan keeps whole states on replicas (DDP) beside no other form of parallelism; FSDP without "
+        "resharding (ZeRO-2) stands in for ZeRO-0: less memory");
+  Replicas found;
+  found.shards = c.zero == 0         ? (stands_in ? c.dp : 1)
+                 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp)
+                                     : c.dp;
+  found.copies = c.dp / found.shards;
+  const std::int64_t sharing = std::int64_t{found.shards} * c.cp;
+  if (c.ep > 1) {
+    if (c.etp != 1 && c.etp != c.tp)
+      throw UserError(
+          fmt::format("`etp` {} of `tp` {} cannot be exported to torchtitan, which splits experts "
+                      "over all tensor ranks or none",
+                      c.etp, c.tp),
+          fmt::format("expected `etp` 1 or {}", c.tp));
+    if (sharing * c.tp / c.etp % c.ep != 0)
+      throw UserError(
+          fmt::format("`ep` {}: torchtitan spreads experts over ranks that share states, and {} do", c.ep,
+                      sharing * c.tp / c.etp),
+          "expected a divisor of them, or a larger `shard_group`");
+    if (sharing == 1 && family == "deepseek_v3")
+      throw UserError(fmt::format("`ep` {} of tensor ranks alone cannot be exported to torchtitan, whose {} "
+                                  "shards experts over replicas or context ranks, too",
+                                  c.ep, family),
+                      "expected `dp` or `cp` above 1");
+  }
+  const DType type = plan.job->training.precision;
+  if (sharing == 1 && c.tp * c.pp > 1 && type != DType::fp32 && type != DType::tf32)
+    notes->emplace_back(
+        "torchtitan leaves 16 bits to FSDP beside tensor and pipeline ranks, and nothing is sharded here: it "
+        "trains in fp32 unless train.toml says training.dtype = \"bfloat16\", with which states are bf16, "
+        "too");
+  return found;
+}
+
+// Sequences are cut over tensor ranks and, in two pieces each, over context ranks.
+void check_sequence(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (const int pieces = 2 * c.tp * c.cp; plan.job->training.seq_len % pieces != 0)
+    throw UserError(
+        fmt::format("`seq_len` {} cannot be exported to torchtitan: no multiple of 2 x tp x cp = {}",
+                    plan.job->training.seq_len, pieces),
+        "expected a multiple of it");
+}
+
 }  // namespace
 
 std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
@@ -125,7 +185,8 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.emplace_back(
         "full recomputation of the first layers only is not expressible; all layers are recomputed");
 
-  const int shards = c.zero == 0 ? 1 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp) : c.dp;
+  check_sequence(plan);
+  const Replicas replicas = replicas_of(plan, flavor.family, &notes);
   std::string toml = fmt::format("# {} on {}: written by orrery export, for torchtitan v0.2.2.\n",
                                  plan.job->workload.name, plan.job->cluster.name);
   toml += fmt::format("[model]\nname = \"{}\"\nflavor = \"orrery\"  # of flavor.py\n", flavor.family);
@@ -145,19 +206,27 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
       "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
       "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = {}\ncontext_parallel_degree = {}\n"
       "pipeline_parallel_degree = {}\n",
-      c.dp / shards, shards, c.zero == 3 ? "always" : "never", c.tp, c.cp, c.pp);
+      replicas.copies, replicas.shards, c.zero == 3 ? "always" : "never", c.tp, c.cp, c.pp);
   if (model.moe) {
     toml += fmt::format("expert_parallel_degree = {}\nexpert_tensor_parallel_degree = {}\n", c.ep, c.etp);
-    if (c.etp > 1 && c.etp != c.tp)
+    if (c.ep == 1 && c.etp != c.tp)
       notes.push_back(fmt::format(
-          "torchtitan takes an expert_tensor_parallel_degree of 1 or {}, that of tensor parallelism", c.tp));
+          "torchtitan splits each expert over the {} tensor ranks where there are no expert ranks; "
+          "the plan's are split over {}: less memory, and another time",
+          c.tp, c.etp));
   }
   std::vector<ExportedFile> extra;
   if (c.pp > 1) {
     toml += fmt::format("pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n",
                         schedule_name(c), c.micro_batch);
     toml += "module_fqns_per_model_part = " + module_names(plan) + "\n";
-    if (in_a_v) toml += fmt::format("pipeline_parallel_expert_parallel_overlap = {}\n", c.overlap_experts);
+    // Which it refuses where anything is run again (distributed/dual_pipe_v.py).
+    const bool overlaps = c.overlap_experts && c.recompute == Recompute::none;
+    if (in_a_v) toml += fmt::format("pipeline_parallel_expert_parallel_overlap = {}\n", overlaps);
+    if (in_a_v && c.overlap_experts && !overlaps)
+      notes.emplace_back(
+          "DualPipeV hides experts' traffic behind another micro-batch only where nothing is recomputed; the "
+          "plan does");
     if (c.schedule == Schedule::zero_bubble) {
       toml += "pipeline_parallel_schedule_csv = \"schedule.csv\"\n";
       extra.push_back({"schedule.csv", schedule_csv(plan)});
@@ -172,11 +241,11 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.emplace_back("torchtitan has no SGD; this trains with AdamW");
   if (t.learning_rate > 0) toml += fmt::format("lr = {}\n", t.learning_rate);
 
-  std::string script = script_head(plan, "torchtitan v0.2.2", notes);
+  std::string script = script_head(plan, "torchtitan v0.2.2", notes, ModelIs::by_flavor);
   const std::int64_t local = c.pp > 1 ? t.global_batch / c.dp : c.micro_batch;
   script += log_begins_with({fmt::format("Building device mesh with parallelism: pp={}, dp_replicate={}, "
                                          "dp_shard={}, cp={}, tp={}, ep={}, etp={}",
-                                         c.pp, c.dp / shards, shards, c.cp, c.tp, c.ep, c.etp),
+                                         c.pp, replicas.copies, replicas.shards, c.cp, c.tp, c.ep, c.etp),
                              fmt::format("Trainer is initialized with local batch size {}, global batch size "
                                          "{}, gradient accumulation steps {}, "
                                          "sequence length {}, total steps …",

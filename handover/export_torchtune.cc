@@ -225,8 +225,8 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   if (c.bucket_bytes > 0)
     notes.push_back(
         fmt::format("FSDP reduces layer by layer; the plan's buckets are of {:.0f} bytes", c.bucket_bytes));
-  if (c.sequence_parallel && c.tp > 1)
-    notes.emplace_back("torchtune's tensor parallelism does not split the sequence; the plan's does");
+  if (!c.sequence_parallel && c.tp > 1)  // base_llama_tp_plan: torchtune/models/llama3/_parallelism.py
+    notes.emplace_back("torchtune's tensor parallelism always splits the sequence, too; the plan's does not");
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("torchtune cannot compress gradients by fp16");
   if ((is_narrow(t.precision) && !fp8) || t.precision == DType::fp16)

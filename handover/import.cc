@@ -275,6 +275,12 @@ class Megatron {
     if (strategy_ && !fsdp_)
       result_.ignored.emplace_back(
           "--data-parallel-sharding-strategy: says something of --use-megatron-fsdp alone");
+    // arguments.py: sequence_parallel of one tensor rank is set to False, with a warning.
+    if (*p.tp == 1 && *p.sequence_parallel) {
+      p.sequence_parallel = false;
+      result_.ignored.emplace_back(
+          "--sequence-parallel: Megatron-LM turns it off where there is one tensor rank");
+    }
     read_types();
     if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
     // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).

@@ -50,8 +50,9 @@ Imported import_megatron(std::string_view flags, int layers, int devices = 0);
 Imported import_megatron_words(std::vector<std::string> words, int layers, int devices, std::string source);
 // The text of a DeepSpeed JSON (0.19.6). Throws UserError naming `file` and the line or the key.
 Imported import_deepspeed(std::string_view text, const std::string& file);
-// torchtitan's TOML (v0.2.2), the same way.
-Imported import_torchtitan(std::string_view text, const std::string& file, int layers, int devices = 0);
+// torchtitan's TOML (v0.2.2), the same way. `experts`: whether the model has some.
+Imported import_torchtitan(std::string_view text, const std::string& file, int layers, int devices = 0,
+                           bool experts = true);
 // A YAML of NeMo's: what NeMo-Run writes of a NeMo 2 recipe, NeMo 1's megatron_gpt_config.yaml and its
 // fine-tuning's, Megatron Bridge's ConfigContainer.
 Imported import_nemo(std::string_view text, const std::string& file, int layers, int devices = 0);

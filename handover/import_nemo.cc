@@ -164,7 +164,7 @@ class Nemo {
     count(p + "num_layers_in_first_pipeline_stage", "--decoder-first-pipeline-num-layers");
     count(p + "num_layers_in_last_pipeline_stage", "--decoder-last-pipeline-num-layers");
     count(p + "num_distributed_optimizer_instances", "--num-distributed-optimizer-instances");
-    flag(p + "sequence_parallel", "--sequence-parallel");
+    read_sequence_parallelism();
     flag(p + "use_tp_pp_dp_mapping", "--use-tp-pp-dp-mapping");
     if (const std::string name = p + "pipeline_model_parallel_layout"; s_.has(name)) {
       if (const auto layout = s_.text(name)) add("--pipeline-model-parallel-layout", *layout);
@@ -176,6 +176,19 @@ class Nemo {
     for (const char* experts : {"num_moe_experts", "num_experts"})
       if (s_.has(at_.model + experts)) count(at_.model + experts, "--num-experts");
     if (const auto backend = named(at_.model + "attention_backend")) add("--attention-backend", *backend);
+  }
+
+  // NeMo 1 turns it off where there is one tensor rank; Megatron Core's own settings, which the others hand
+  // it, are refused by it.
+  void read_sequence_parallelism() {
+    const std::string name = at_.parallel + "sequence_parallel";
+    if (!s_.flag(name).value_or(false)) return;
+    if (s_.count(at_.parallel + "tensor_model_parallel_size").value_or(1) > 1)
+      add("--sequence-parallel");
+    else if (at_.old)
+      more_ignored_.push_back(name + ": NeMo turns it off where there is one tensor rank");
+    else
+      s_.refuse(name, "false where tensor_model_parallel_size is 1");
   }
 
   void read_batch() {

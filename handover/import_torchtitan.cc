@@ -19,8 +19,8 @@ constexpr const char* kOverlap = "parallelism.pipeline_parallel_expert_parallel_
 
 class Torchtitan {
  public:
-  Torchtitan(Settings settings, int layers, int devices)
-      : s_(std::move(settings)), layers_(layers), devices_(devices) {}
+  Torchtitan(Settings settings, int layers, int devices, bool experts)
+      : s_(std::move(settings)), layers_(layers), devices_(devices), experts_(experts) {}
 
   Imported run() {
     Pins& p = result_.pins;
@@ -32,8 +32,7 @@ class Torchtitan {
     p.cp = degree("context_parallel_degree");
     p.sequence_parallel = *p.tp > 1;  // always with tensor parallelism
     p.overlap_grad_reduce = true;
-    if (s_.has("parallelism.expert_parallel_degree")) p.ep = degree("expert_parallel_degree");
-    if (s_.has("parallelism.expert_tensor_parallel_degree")) p.etp = degree("expert_tensor_parallel_degree");
+    read_experts();
     read_sharding();
     read_batch();
     read_pipeline();
@@ -50,6 +49,23 @@ class Torchtitan {
   }
 
  private:
+  // Without expert ranks each expert is split over all tensor ranks, whatever else is said.
+  void read_experts() {
+    const std::string ranks = "parallelism.expert_parallel_degree",
+                      tensor = "parallelism.expert_tensor_parallel_degree";
+    Pins& p = result_.pins;
+    if (!experts_) {
+      for (const std::string& name : {ranks, tensor}) s_.ignore(name, "the model has no experts");
+      return;
+    }
+    p.ep = s_.count(ranks).value_or(1);
+    const int said = s_.count(tensor).value_or(*p.ep > 1 ? 1 : *p.tp);
+    p.etp = *p.ep > 1 ? said : *p.tp;
+    if (said != *p.etp)
+      result_.ignored.push_back(fmt::format(
+          "{}: says something of expert ranks; without them experts are split as the rest is", tensor));
+  }
+
   void read_runtime() {
     ImportedRuntime& runtime = result_.runtime;
     runtime.fused_elementwise = s_.flag("compile.enable").value_or(false);  // off unless said
@@ -268,13 +284,15 @@ class Torchtitan {
   static constexpr std::int64_t kMostEvery = 1 << 20;
   Settings s_;
   int layers_, devices_;
+  bool experts_;
   Imported result_;
 };
 
 }  // namespace
 
-Imported import_torchtitan(std::string_view text, const std::string& file, int layers, int devices) {
-  return Torchtitan(Settings::from_toml(text, file), layers, devices).run();
+Imported import_torchtitan(std::string_view text, const std::string& file, int layers, int devices,
+                           bool experts) {
+  return Torchtitan(Settings::from_toml(text, file), layers, devices, experts).run();
 }
 
 }  // namespace orrery::planner

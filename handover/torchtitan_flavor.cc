@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "handover/export_common.h"
+#include "workloads/huggingface_config.h"
 
 namespace orrery::planner {
 namespace {
@@ -35,13 +38,26 @@ std::string boolean(bool value) {
   return value ? "True" : "False";
 }
 
-std::string experts(const MixtureOfExperts& moe) {
+// The router of a model with experts: a group has at least two, by whose best it is chosen
+// (models/moe/moe.py).
+std::string experts(const Transformer& m, std::vector<std::string>* notes) {
+  const MixtureOfExperts& moe = *m.moe;
   const int shared = moe.expert_ffn_hidden > 0 ? moe.shared_ffn_hidden / moe.expert_ffn_hidden : 0;
+  std::string more;
+  if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
+    more += fmt::format(", route_scale={}", *factor);
+  if (const auto groups = router_groups(m);
+      groups && moe.experts % groups->first == 0 && moe.experts / groups->first > 1)
+    more += fmt::format(", num_expert_groups={}, num_limited_groups={}", groups->first, groups->second);
+  else if (unexecuted_setting(m, "n_group"))
+    notes->emplace_back(
+        "the router looks at all experts; the model's at groups of them: say num_expert_groups and "
+        "num_limited_groups in flavor.py");
   return fmt::format(
       "MoEArgs(num_experts={}, num_shared_experts={}, top_k={}, score_func=\"{}\", route_norm={}, "
-      "score_before_experts=False)",
-      moe.experts, shared, moe.experts_per_token, moe.selection_bias ? "sigmoid" : "softmax",
-      boolean(moe.scaled_weights));
+      "score_before_experts=False{})",
+      moe.experts, shared, moe.experts_per_token, has_sigmoid_router(m) ? "sigmoid" : "softmax",
+      boolean(moe.scaled_weights), more);
 }
 
 std::string module(std::string_view family, std::string_view table, std::string_view arguments_class,
@@ -92,30 +108,52 @@ TorchtitanFlavor qwen3(const Transformer& m) {
       m.norm_epsilon, m.rope_theta, boolean(m.tied_embeddings));
   if (m.moe)
     arguments += fmt::format("    moe_enabled=True, moe_inter_dim={},\n    moe_args={},\n",
-                             m.moe->expert_ffn_hidden, experts(*m.moe));
+                             m.moe->expert_ffn_hidden, experts(m, &flavor.notes));
   flavor.python = module("qwen3", "qwen3_args", "Qwen3ModelArgs", arguments, m.moe.has_value());
   return flavor;
 }
 
-TorchtitanFlavor deepseek_v3(const Transformer& m) {
+// What it multiplies scores by: the square of an amplitude, and nothing where no sequence is longer than
+// those that positions were scaled from (models/deepseek_v3/model/model.py).
+double amplitude_of_scores(const Transformer& m, int seq_len, std::vector<std::string>* notes) {
+  const RotaryScaling& rope = m.rotary_scaling;
+  if (rope.kind != RopeScaling::yarn || rope.factor <= 1) return 0;
+  if (seq_len <= rope.original_positions)
+    notes->push_back(
+        fmt::format("positions and scores are scaled in longer sequences than {} alone, the model's in all: "
+                    "losses differ, times do not",
+                    rope.original_positions));
+  if (std::abs(rope.attention_factor - 1) > 1e-6)
+    notes->push_back(
+        fmt::format("the model's turned positions are {} times as large: losses differ, times do not",
+                    rope.attention_factor));
+  if (m.attention_scale <= 0) return 0;
+  return yarn_scale_of(rope.factor, std::sqrt(m.attention_scale * std::sqrt(m.head_dim)));
+}
+
+TorchtitanFlavor deepseek_v3(const Transformer& m, int seq_len) {
   TorchtitanFlavor flavor{.family = "deepseek_v3", .python = "", .notes = {}};
   const LatentAttention& mla = *m.mla;
   const RotaryScaling& rope = m.rotary_scaling;
-  if (rope.kind != RopeScaling::yarn) scaled_positions_note(m, &flavor.notes);
-  if (m.moe->selection_bias)
-    flavor.notes.emplace_back(
-        "the router looks at all experts, not at groups of them: say num_expert_groups in flavor.py");
+  const bool yarn = rope.kind == RopeScaling::yarn;
+  if (!yarn) scaled_positions_note(m, &flavor.notes);
+  const double amplitude = amplitude_of_scores(m, seq_len, &flavor.notes);
   flavor.python = module(
       "deepseek_v3", "deepseekv3_args", "DeepSeekV3ModelArgs",
       fmt::format(
           "    dim={}, n_layers={}, n_dense_layers={}, n_heads={}, inter_dim={}, moe_inter_dim={}, "
           "vocab_size={},\n"
           "    q_lora_rank={}, kv_lora_rank={}, qk_nope_head_dim={}, qk_rope_head_dim={}, v_head_dim={},\n"
-          "    norm_eps={}, rope_theta={:.0f}, rope_factor={}, original_seq_len={},\n    moe_args={},\n",
+          "    norm_eps={}, rope_theta={:.0f}, rope_factor={}, original_seq_len={}{},\n"
+          "    moe_args={},\n",
           m.hidden, m.layers, m.moe->first_dense_layers, m.heads, m.ffn_hidden, m.moe->expert_ffn_hidden,
           m.vocab, mla.q_lora_rank, mla.kv_lora_rank, mla.qk_nope_head_dim, mla.qk_rope_head_dim,
-          mla.v_head_dim, m.norm_epsilon, m.rope_theta, rope.kind == RopeScaling::yarn ? rope.factor : 1.0,
-          rope.kind == RopeScaling::yarn ? rope.original_positions : m.max_positions, experts(*m.moe)),
+          mla.v_head_dim, m.norm_epsilon, m.rope_theta, yarn ? rope.factor : 1.0,
+          yarn ? rope.original_positions : m.max_positions,
+          yarn ? fmt::format(", mscale={:.6g}, beta_fast={:.0f}, beta_slow={:.0f}", amplitude, rope.beta_fast,
+                             rope.beta_slow)
+               : "",
+          experts(m, &flavor.notes)),
       true);
   return flavor;
 }
@@ -134,7 +172,7 @@ TorchtitanFlavor torchtitan_flavor(const Plan& plan) {
     if (!m.moe) refuse("its deepseek_v3 has experts");
     if (m.mla->index_heads > 0) refuse("none of its models has sparse attention");
     if (m.tied_embeddings) refuse("its deepseek_v3 ties no embeddings");
-    return deepseek_v3(m);
+    return deepseek_v3(m, plan.job->training.seq_len);
   }
   const bool plain = !m.moe && !m.qk_norm && !m.tied_embeddings && m.head_dim * m.heads == m.hidden;
   if (plain) return llama3(m);

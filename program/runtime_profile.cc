@@ -74,8 +74,9 @@ class Accepted {
       if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
         fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
     for (const std::string& name : said.without())
-      if (name != "sequence_parallel" && name != "selective")
-        fail("abilities", "is without '" + name + "'", "sequence_parallel or selective");
+      if (name != "sequence_parallel" && name != "selective" && name != "zero_0_beside_others")
+        fail("abilities", "is without '" + name + "'",
+             "sequence_parallel, selective or zero_0_beside_others");
     for (const std::string& name : said.recompute_module()) module("abilities", name);
   }
 

@@ -71,7 +71,8 @@ planner::Imported imported(const Request& request, const Workload& workload, int
     return planner::import_deepspeed(read_file(request.from_deepspeed), request.from_deepspeed);
   if (!request.from_torchtitan.empty())
     return planner::import_torchtitan(read_file(request.from_torchtitan), request.from_torchtitan,
-                                      workload.layers, devices);
+                                      workload.layers, devices,
+                                      workload.transformer && workload.transformer->moe);
   if (!request.from_nemo.empty())
     return planner::import_nemo(read_file(request.from_nemo), request.from_nemo, workload.layers, devices);
   return {};

@@ -19,6 +19,10 @@ void add(List& list, const Value& value) {
 
 }  // namespace
 
+bool keeps_whole_states_beside_others(const Choices& c) {
+  return c.zero == 0 && (c.cp > 1 || (c.dp > 1 && (c.tp > 1 || c.pp > 1 || c.ep > 1)));
+}
+
 std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& c) {
   if (c.zero == 0 && c.hybrid() && !runtime.hierarchical_reduce)
     return fmt::format("{} has no hierarchical all-reduce", runtime.name);
@@ -28,6 +32,9 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     if (degree > 1 && !has(can.dimensions, name)) return fmt::format("{} has no {}", runtime.name, name);
   if (c.pp > 1 && !has(can.schedules, name_of(c.schedule)))
     return fmt::format("{} has no {} schedule", runtime.name, name_of(c.schedule));
+  if (has(can.without, "zero_0_beside_others") && keeps_whole_states_beside_others(c))
+    return fmt::format("{} shards states wherever replicas are not the only form of parallelism",
+                       runtime.name);
   if (c.zero > 0 && !has(c.pp > 1 ? can.zero_in_pipeline : can.zero, c.zero))
     return fmt::format("{} has no ZeRO-{}{}", runtime.name, c.zero, c.pp > 1 ? " in a pipeline" : "");
   if (c.zero > 0 && c.hybrid() && !can.shard_groups)
@@ -58,6 +65,7 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
   if (pins.shard_group) can.shard_groups = true;
   if (pins.sequence_parallel.value_or(false)) std::erase(can.without, "sequence_parallel");
+  if (pins.zero == 0) std::erase(can.without, "zero_0_beside_others");
   if (pins.recompute == Recompute::selective) {
     std::erase(can.without, "selective");
     for (const std::string& module : names_of(pins.recompute_modules.value_or(0)))

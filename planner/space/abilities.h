@@ -13,6 +13,9 @@ namespace orrery::planner {
 // where it can, or where its profile does not say what it can.
 std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices);
 
+// Whether replicas or context ranks hold all states each where there are other ranks, too.
+bool keeps_whole_states_beside_others(const Choices& choices);
+
 // The runtime with what the user's pins ask for added to its abilities (all of them where the pins say
 // `any_runtime`): whoever pins a thing is answered about it.
 RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins);

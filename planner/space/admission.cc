@@ -51,7 +51,15 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
       fixed_(std::move(fixed)),
       local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})),
       runtime_(able(job_->runtime, pins)),
-      asked_(options_asked(pins)) {}
+      asked_(options_asked(pins)) {
+  // Plans begin without sharding: it is said of leaves.
+  if (runtime_.abilities)
+    shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
+}
+
+bool Admission::keeps_states_so(const Choices& c) const {
+  return !shards_beside_others_ || !keeps_whole_states_beside_others(c);
+}
 
 bool Admission::supported(const Choices& c) {
   std::uint32_t forms = 0;
@@ -120,6 +128,7 @@ void Admission::admit_unexecutable() {
 
 void Admission::admit_unable() {
   runtime_.abilities.reset();
+  shards_beside_others_ = false;
   forget();
 }
 

@@ -24,6 +24,8 @@ class Admission {
   // Whether check_plan lets this *kind* of plan pass: asked once for each combination of forms, because the
   // answer depends on the forms and refusing by exception is slow.
   bool supported(const Choices& choices);
+  // Whether the runtime has states sharded or whole as these are, beside what `supported` says of them.
+  bool keeps_states_so(const Choices& choices) const;
   // Whether this very plan passes, asked anew: its refusal counts as that of a plan that came far.
   bool passes(const Choices& choices) { return accepted(choices, /*depth=*/2, /*whole=*/true); }
   // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
@@ -69,6 +71,7 @@ class Admission {
   Choices fixed_;
   bool local_ = false;
   RuntimeProfile runtime_;  // whose abilities count
+  bool shards_beside_others_ = false;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::vector<std::string> asked_;  // options that are pinned, and the batch, as messages write them

@@ -135,7 +135,7 @@ FamilyLists::List<Sharding> FamilyLists::shardings(const Choices& choices) {
     Choices one = choices;
     one.zero = zero;
     one.shard_group = group;
-    if (admission_.supported(one)) found.push_back({zero, group});
+    if (admission_.supported(one) && admission_.keeps_states_so(one)) found.push_back({zero, group});
   };
   const std::vector<int> stages = pins_.zero      ? std::vector<int>{*pins_.zero}
                                   : replicas == 1 ? std::vector<int>{0}

@@ -220,8 +220,64 @@ TEST_CASE("experts are shared as Megatron-LM and DeepSpeed share them, and the p
   plan.choices.tp = 4;
   plan.choices.dp = 4;
   check_plan(plan);
-  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "launch.sh"),
-             Catch::Contains("expert_tensor_parallel_degree of 1 or 4"));
+  // It asserts that they are 1 or all.
+  CHECK_THROWS_WITH(export_plan(plan, ExportTarget::torchtitan), Catch::StartsWith("`etp` 2 of `tp` 4"));
+}
+
+TEST_CASE("torchtitan splits experts over all tensor ranks where there are no expert ranks") {
+  const std::string tensor = "[parallelism]\ntensor_parallel_degree = 4\n";
+  const auto read = [&](const std::string& more, bool experts = true) {
+    return import_torchtitan(tensor + more, "train.toml", 32, 8, experts);
+  };
+  CHECK(read("").pins.etp == 4);
+  CHECK(read("").pins.ep == 1);
+  const Imported told = read("expert_parallel_degree = 1\nexpert_tensor_parallel_degree = 1\n");
+  CHECK(told.pins.etp == 4);
+  CHECK_THAT(told.ignored,
+             Catch::VectorContains(std::string(
+                 "parallelism.expert_tensor_parallel_degree: says something of expert ranks; without them "
+                 "experts are split as the rest is")));
+  CHECK(read("expert_parallel_degree = 4\n").pins.etp == 1);
+  const Imported dense = read("expert_parallel_degree = 4\n", false);
+  CHECK_FALSE(dense.pins.ep);
+  CHECK_FALSE(dense.pins.etp);
+  CHECK_THAT(dense.ignored, Catch::VectorContains(
+                                std::string("parallelism.expert_parallel_degree: the model has no experts")));
+  Plan plan{make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
+  plan.choices.tp = 2;
+  plan.choices.dp = 8;
+  plan.choices.zero = 3;
+  plan.choices.sequence_parallel = true;
+  const auto note = Catch::Contains("NOTE: torchtitan splits each expert over the 2 tensor ranks");
+  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "launch.sh"), note);
+  for (const auto& [ep, etp] : {std::pair{1, 2}, {2, 1}}) {
+    plan.choices.ep = ep;
+    plan.choices.etp = etp;
+    const std::string script = content(export_plan(plan, ExportTarget::torchtitan), "launch.sh");
+    CHECK_THAT(script, !note);
+    const Imported back =
+        import_torchtitan(content(export_plan(plan, ExportTarget::torchtitan), "train.toml"), "t", 32, 16);
+    CHECK(back.pins.ep == ep);
+    CHECK(back.pins.etp == etp);
+  }
+}
+
+TEST_CASE("sequence parallelism of one tensor rank is what the system makes of it") {
+  // As examples/llama/train_llama3_8b_h100_fp8.sh has them.
+  const Imported read =
+      import_megatron("--tensor-model-parallel-size 1 --context-parallel-size 2 --sequence-parallel", 32);
+  CHECK(read.pins.sequence_parallel == false);
+  CHECK(read.ignored == std::vector<std::string>{
+                            "--sequence-parallel: Megatron-LM turns it off where there is one tensor rank"});
+  CHECK(import_megatron("--sequence-parallel --tensor-model-parallel-size 2", 32).pins.sequence_parallel ==
+        true);
+  const Imported old =
+      import_nemo("model: {tensor_model_parallel_size: 1, sequence_parallel: true}\n", "old.yaml", 32, 8);
+  CHECK(old.pins.sequence_parallel == false);
+  CHECK(old.ignored == std::vector<std::string>{
+                           "model.sequence_parallel: NeMo turns it off where there is one tensor rank"});
+  CHECK_THROWS_WITH(import_nemo("trainer:\n  strategy:\n    sequence_parallel: true\n", "recipe.yaml", 32, 8),
+                    Catch::StartsWith("recipe.yaml: trainer.strategy.sequence_parallel is true"));
 }
 
 TEST_CASE("malformed settings are refused in one line") {

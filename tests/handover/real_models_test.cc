@@ -100,6 +100,30 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
   check_lacks(kimi, {"a scale of scores"});
 }
 
+TEST_CASE("fp8 that runs norms or experts' activations again is scaled as Megatron Core allows beside them") {
+  const auto narrow = [](const std::string& config, ModuleSet modules, DType precision = DType::fp8) {
+    Plan plan = plan_of(config);
+    plan.choices.recompute = Recompute::selective;
+    plan.choices.recompute_modules = modules;
+    const auto job = std::make_shared<Job>(*plan.job);
+    job->training.precision = precision;
+    plan.job = job;
+    return plan;
+  };
+  const char* note = "NOTE: fp8 by each tensor's own scale";
+  for (const char* module : {"layernorm", "moe_act"}) {
+    const Plan plan = narrow("mixtral-8x7b", module_bit(module));
+    check_holds(script_of(plan, ExportTarget::megatron), {"--fp8-recipe tensorwise", note});
+    check_holds(script_of(plan, ExportTarget::nemo), {note});
+    check_holds(script_of(plan, ExportTarget::nemo, "recipe.yaml"), {R"(fp8_recipe: "tensorwise")"});
+  }
+  for (const Plan& plan : {narrow("mixtral-8x7b", module_bit("core_attn")),
+                           narrow("mixtral-8x7b", module_bit("moe_act"), DType::bf16)}) {
+    check_lacks(script_of(plan, ExportTarget::megatron), {"--fp8-recipe", note});
+    check_lacks(script_of(plan, ExportTarget::nemo, "recipe.yaml"), {"fp8_recipe"});
+  }
+}
+
 TEST_CASE("a layout has the embedding, each layer, the further tokens' modules and the loss") {
   Plan plan = plan_of("deepseek-v3", 1, 8);
   REQUIRE(plan.job->workload.transformer->multi_token_layers == 1);
@@ -223,6 +247,14 @@ TEST_CASE("torchtune reads each model's checkpoint as that model's, and refuses 
   check_holds(script_of(adapters, ExportTarget::torchtune), {"41943040 of them trained"});
 }
 
+TEST_CASE("torchtune's tensor ranks split the sequence, which a plan that does not is told") {
+  Plan plan = plan_of("qwen3-0.6b", 2, 8);
+  const std::vector<std::string> note = {"NOTE: torchtune's tensor parallelism always splits the sequence"};
+  check_lacks(script_of(plan, ExportTarget::torchtune), {"split the sequence", "splits the sequence"});
+  plan.choices.sequence_parallel = false;
+  check_holds(script_of(plan, ExportTarget::torchtune), note);
+}
+
 TEST_CASE("one hardware queue is asked for by Megatron Core without FSDP alone") {
   Plan plan = plan_of("llama-3-8b", 2, 4);
   const auto asks = [&](ExportTarget target) {
@@ -287,6 +319,83 @@ TEST_CASE("torchtitan trains the plan's model in the family that it is of") {
   check_holds(family("mixtral-8x7b"), {"models.qwen3", "moe_enabled=True"});
   check_holds(family("deepseek-v2-lite"), {"models.deepseek_v3", "q_lora_rank=0"});
   CHECK_THROWS_AS(family("gpt-neox-20b"), UserError);
+}
+
+TEST_CASE("torchtitan gets replicas where it has them, and shards beside every other form") {
+  const auto written = [](const std::string& config, const Choices& choices,
+                          const std::string& file = "train.toml", int seq_len = 2048) {
+    Plan plan{
+        test::make_job(ORRERY_TEST_DATA "/huggingface/" + config + ".json", "dgx-h100", 16, 32, seq_len),
+        choices};
+    plan.choices.dp = 16 / choices.tp / choices.pp / choices.cp;
+    return script_of(plan, ExportTarget::torchtitan, file);
+  };
+  Choices plain;
+  plain.zero = 0;
+  check_holds(written("llama-3-8b", plain), {"replicate_degree = 16", "shard_degree = 1"});
+  check_lacks(written("llama-3-8b", plain, "launch.sh"), {"stands in"});
+  for (const auto& [tp, pp, cp] : {std::tuple{2, 1, 1}, {1, 2, 1}, {1, 1, 2}}) {
+    Choices choices = plain;
+    choices.tp = tp;
+    choices.pp = pp;
+    choices.cp = cp;
+    choices.sequence_parallel = tp > 1;
+    check_holds(written("llama-3-8b", choices),
+                {"replicate_degree = 1\n", "shard_degree = 8", "reshard_after_forward = \"never\""});
+    check_holds(written("llama-3-8b", choices, "launch.sh"),
+                {"NOTE: torchtitan keeps whole states on replicas (DDP)", "dp_replicate=1, dp_shard=8"});
+  }
+  // Experts are spread over ranks that share states.
+  Choices experts = plain;
+  experts.tp = experts.pp = 2;
+  experts.ep = 8;
+  experts.sequence_parallel = true;
+  check_holds(written("deepseek-v2-lite", experts), {"replicate_degree = 1\n", "shard_degree = 4"});
+  experts.pp = 1;
+  experts.zero = 3;
+  experts.shard_group = 2;
+  CHECK_THROWS_WITH(written("deepseek-v2-lite", experts), Catch::StartsWith("`ep` 8: torchtitan spreads"));
+  experts.tp = 16;
+  experts.ep = 16;
+  experts.shard_group = 0;
+  CHECK_THROWS_WITH(written("deepseek-v2-lite", experts), Catch::StartsWith("`ep` 16 of tensor ranks alone"));
+  // Mixed precision is FSDP's.
+  Choices tensor = plain;
+  tensor.tp = 16;
+  tensor.sequence_parallel = true;
+  check_holds(written("llama-3-8b", tensor, "launch.sh"), {"it trains in fp32 unless"});
+  check_lacks(written("llama-3-8b", plain, "launch.sh"), {"fp32 unless"});
+  CHECK_THROWS_WITH(written("llama-3-8b", tensor, "launch.sh", 2000), Catch::StartsWith("`seq_len` 2000"));
+}
+
+TEST_CASE("torchtitan gets the routers of DeepSeek, and Megatron Core Llama 4's sigmoid") {
+  const auto of = [](const std::string& name, ExportTarget target, const std::string& file,
+                     int seq_len = 8192) {
+    Plan plan{test::make_job(name, "dgx-h100", 8, 32, seq_len), {}};
+    plan.choices.dp = 8;
+    plan.choices.zero = 3;
+    return script_of(plan, target, file);
+  };
+  const auto titan = ExportTarget::torchtitan;
+  check_holds(of("deepseek-v3", titan, "flavor.py"),
+              {"score_func=\"sigmoid\"", "route_scale=2.5, num_expert_groups=8, num_limited_groups=4"});
+  const std::vector<std::string> parts = {"scoring_func", "routed_scaling", "n_group", "topk_",
+                                          "scale of scores"};
+  check_lacks(of("deepseek-v3", titan, "launch.sh"), parts);
+  const std::string kimi = ORRERY_TEST_DATA "/huggingface/kimi-k2.json";
+  check_holds(of(kimi, titan, "flavor.py"),
+              {"rope_factor=", "original_seq_len=4096, mscale=1, beta_fast=1, beta_slow=1"});
+  check_lacks(of(kimi, titan, "launch.sh"), {"scale of scores", "in longer sequences than"});
+  check_holds(of(kimi, titan, "launch.sh", 4096), {"in longer sequences than 4096 alone"});
+  // DeepSeek-V2's groups are chosen by their best one, which stays a note; its file says no mscale.
+  check_holds(of(ORRERY_TEST_DATA "/huggingface/deepseek-v2-lite.json", titan, "flavor.py"),
+              {"score_func=\"softmax\"", "score_before_experts=False)"});
+  check_holds(of("llama4-scout", ExportTarget::megatron, "launch.sh"),
+              {"--moe-router-score-function sigmoid"});
+  check_lacks(of("llama4-scout", ExportTarget::megatron, "launch.sh"),
+              {"scoring_func", "--moe-router-enable-expert-bias"});
+  check_holds(of("llama4-scout", ExportTarget::nemo, "recipe.yaml"),
+              {"moe_router_score_function: \"sigmoid\""});
 }
 
 TEST_CASE("torchtitan's float8 goes by the names that its converters are registered under") {

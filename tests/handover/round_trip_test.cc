@@ -218,11 +218,11 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
     };
   }
   all.push_back({"zero-bubble", 32, [](Choices& c) {
-                   c.pp = 4, c.zero = 0, c.schedule = Schedule::zero_bubble;
+                   c.pp = 4, c.zero = 2, c.schedule = Schedule::zero_bubble;
                    c.bucket_bytes = 0;
                  }});
   all.push_back({"chunks in a V", 32, [](Choices& c) {
-                   c.pp = 2, c.interleave = 2, c.zero = 0, c.schedule = Schedule::dualpipe_v;
+                   c.pp = 2, c.interleave = 2, c.zero = 2, c.schedule = Schedule::dualpipe_v;
                    c.stage_layers = {7, 9, 9, 7};
                    c.bucket_bytes = 0;
                  }});

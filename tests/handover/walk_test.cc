@@ -175,6 +175,8 @@ TEST_CASE("every setting of torchtitan is honoured, or listed with its reason") 
       {"parallelism.tensor_parallel_degree", {"2", ""}},
       {"parallelism.pipeline_parallel_degree", {"2", ""}},
       {"parallelism.context_parallel_degree", {"2", ""}},
+      {"parallelism.expert_tensor_parallel_degree",
+       {"2", R"({"parallelism.tensor_parallel_degree": 2, "parallelism.expert_parallel_degree": 4})"}},
       {"parallelism.pipeline_parallel_first_stage_less_layers", {"2", stages}},
       {"parallelism.pipeline_parallel_last_stage_less_layers", {"2", stages}},
       {"parallelism.pipeline_parallel_layers_per_stage", {"5", looped}},
@@ -201,6 +203,7 @@ TEST_CASE("every flag of Megatron-LM is honoured, or listed with its reason") {
   const std::string stages = "--pipeline-model-parallel-size 4";
   const Samples samples = {
       {"--num-experts", {"8", "--tensor-model-parallel-size 2"}},
+      {"--sequence-parallel", {"", "--tensor-model-parallel-size 2"}},
       {"--num-virtual-stages-per-pipeline-rank", {"2", stages}},
       {"--num-layers-per-virtual-pipeline-stage", {"3", stages}},
       {"--decoder-first-pipeline-num-layers", {"3", stages}},
@@ -251,6 +254,7 @@ TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
   const std::string fsdp = R"("trainer.strategy.fsdp": "megatron")";
   const std::string lora = R"("peft._target_": "nemo.collections.llm.peft.lora.LoRA")";
   Samples samples = {
+      {"trainer.strategy.sequence_parallel", {"true", R"("trainer.strategy.tensor_model_parallel_size": 2)"}},
       {"trainer.strategy.num_layers_in_first_pipeline_stage", {"3", stages}},
       {"trainer.strategy.num_layers_in_last_pipeline_stage", {"3", stages}},
       {"trainer.strategy.virtual_pipeline_model_parallel_size", {"2", stages}},

@@ -65,11 +65,19 @@ bool ignores_quantisation(Config& config) {
   return method == quantised->end() || *method != "fp8";
 }
 
-// A model with a head of some labels is planned as the language model that it was.
+// A model with a head of some labels, or with none, is planned as the language model that it was.
 std::string note_on_head(Config& config, const Transformer& t) {
   const std::string name = config.first_class();
   const bool labels = std::any_of(kHeadsOfLabels.begin(), kHeadsOfLabels.end(),
                                   [&](std::string_view end) { return name.ends_with(end); });
+  // BERT's has a head of its own kind; GPT-2's ...LMHeadModel and ...DoubleHeadsModel have this one.
+  const bool none = name.ends_with("Model") && !name.ends_with("HeadModel") &&
+                    !name.ends_with("HeadsModel") && !t.pooler && !t.mlm_head;
+  if (none && !labels)
+    return fmt::format(
+        "{} has no head: it is planned with a language model's over {} tokens and its loss, without which a "
+        "step takes less time and memory",
+        name, t.vocab);
   if (!labels) return {};
   return fmt::format(
       "{} is planned with a language model's head over {} tokens and its loss; its own head, of some labels, "

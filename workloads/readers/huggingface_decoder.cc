@@ -31,6 +31,10 @@ void refuse_other_kinds(Config& config) {
   if (config.find("rope_theta") == nullptr && config.find("rope_parameters") == nullptr &&
       config.find("rope_scaling") == nullptr)
     no("rope_theta", "missing");
+  for (const char* key : {"hidden_act", "hidden_activation", "activation_function"})
+    if (const Json* says = config.find(key); says != nullptr && *says == "relu2")
+      config.fail(key, "'relu2', by which some MLPs have a gate and others none",
+                  fmt::format("expected silu or a gelu{}", kWaysOn));
   if (!config.first_class().ends_with("ForCausalLM")) no("architectures", "is no ...ForCausalLM");
 }
 

@@ -114,8 +114,17 @@ void read_scales(Config& config, Transformer* t) {
   if (const double of = config.real("query_pre_attn_scalar", t->head_dim, 1e-6, kMostFactor);
       of != t->head_dim)
     t->attention_scale = 1 / std::sqrt(of);
-  for (const char* key :
-       {"attn_temperature_tuning", "use_bidirectional_attention", "rope_interleaved", "sinusoidal_pos_embds"})
+  // Gemma 3's; of Gemma 4's words "all" means as much. Half the window lies on either side, the query in
+  // both.
+  if (const Json* says = config.find("use_bidirectional_attention"); says != nullptr && *says != false) {
+    if (*says != true && *says != "all") {
+      t->unexecuted.push_back(fmt::format("use_bidirectional_attention {}", says->dump()));
+    } else if (!t->bidirectional) {
+      t->bidirectional = true;
+      if (t->sliding_window > 0) t->sliding_window = t->sliding_window / 2 + 1;
+    }
+  }
+  for (const char* key : {"attn_temperature_tuning", "rope_interleaved", "sinusoidal_pos_embds"})
     if (const Json* says = config.find(key); says != nullptr && *says != false)
       t->unexecuted.push_back(fmt::format("{} {}", key, says->dump()));
   for (const char* key : {"attn_scale", "floor_scale"}) config.use(key);

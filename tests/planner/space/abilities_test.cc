@@ -130,6 +130,24 @@ TEST_CASE(
       UserError);
 }
 
+TEST_CASE("whole states on replicas beside other ranks are not offered where the runtime shards them") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 128, "torchtitan");
+  const auto whole = [](const Choices& c) {
+    return c.zero == 0 && (c.cp > 1 || (c.dp > 1 && c.tp * c.pp * c.ep > 1));
+  };
+  const auto plans = enumerate(job, {});
+  CHECK_FALSE(any(plans, whole));
+  CHECK_FALSE(any(plans, [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); }));
+  CHECK(any(plans, [](const Choices& c) { return c.zero == 0 && c.dp == 8; }));
+  CHECK(any(plans, [](const Choices& c) { return c.zero > 0 && c.tp > 1; }));
+  CHECK(any(plans, [](const Choices& c) { return c.dp == 1 && c.tp > 1; }));
+  Pins pins;
+  pins.zero = 0;
+  pins.tp = 2;
+  CHECK(any(enumerate(job, pins), whole));
+  CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), {}), whole));
+}
+
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
   const RuntimeProfile base = catalog_runtime("megatron-core");
   REQUIRE(base.abilities);

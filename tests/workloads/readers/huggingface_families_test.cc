@@ -397,6 +397,62 @@ TEST_CASE("families: a head of labels is said to be planned as a language model'
         0);
 }
 
+TEST_CASE("families: a model without a head is said to be planned with a language model's") {
+  const auto with_class = [](const std::string& name) {
+    return parse("{\"architectures\": [\"" + name +
+                 "\"], \"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 64, \"n_head\": 4, "
+                 "\"vocab_size\": 100}")
+        .notes;
+  };
+  CHECK(with_class("GPT2LMHeadModel").empty());
+  CHECK(with_class("GPT2DoubleHeadsModel").empty());
+  const std::vector<std::string> notes = with_class("GPT2Model");
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].find("GPT2Model has no head: it is planned with a language model's over 100 tokens") == 0);
+}
+
+TEST_CASE("families: Gemma 3's attention in both directions is planned as that") {
+  const auto with = [](const std::string& key) {
+    std::string text = read_file(test::file_of("gemma-3-1b"));
+    text.insert(text.find('{') + 1, key);
+    return parse(text);
+  };
+  const Workload causal = with(""), both = with("\"use_bidirectional_attention\": true,");
+  CHECK_FALSE(causal.transformer->bidirectional);
+  CHECK(both.transformer->bidirectional);
+  CHECK(both.transformer->sliding_window == 512 / 2 + 1);
+  CHECK(both.transformer->unexecuted == causal.transformer->unexecuted);
+  CHECK(both.parameters() == causal.parameters());
+  CHECK(both.forward_flops_per_sample(2048) > causal.forward_flops_per_sample(2048));
+  CHECK(with("\"use_bidirectional_attention\": \"all\",").transformer->bidirectional);
+  // Gemma 4's word for images' tokens alone.
+  const Workload some = with("\"use_bidirectional_attention\": \"vision\",");
+  CHECK_FALSE(some.transformer->bidirectional);
+  CHECK(some.transformer->unexecuted.size() == causal.transformer->unexecuted.size() + 1);
+}
+
+TEST_CASE("families: squared ReLU stands in MLPs with a gate and without, which unknown types do not say") {
+  const auto of = [](const std::string& type) {
+    return parse("{\n\"model_type\": \"" + type +
+                 "\",\n\"architectures\": [\"NameForCausalLM\"],\n\"hidden_act\": \"relu2\",\n"
+                 "\"attention_bias\": false, \"head_dim\": 128, \"hidden_size\": 2560, "
+                 "\"intermediate_size\": 18432, \"max_position_embeddings\": 65536, \"mlp_bias\": false, "
+                 "\"num_attention_heads\": 20, \"num_hidden_layers\": 36, \"num_key_value_heads\": 4, "
+                 "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"tie_word_embeddings\": false, "
+                 "\"vocab_size\": 128004}");
+  };
+  // arcee-ai/AFM-4.5B, published as 4.62 B.
+  const Workload arcee = of("arcee");
+  CHECK_FALSE(arcee.transformer->gated_ffn);
+  CHECK(arcee.parameters() ==
+        2 * 128004 * 2560 + 2560 + 36 * (attention(2560, 20, 4, 128) + 2 * Count{2560} * 18432 + 2 * 2560));
+  CHECK(arcee.parameters() == 4619184640);
+  CHECK(arcee.transformer->unexecuted == std::vector<std::string>{"hidden_act relu2"});
+  CHECK_THROWS_WITH(of("brandnew"),
+                    Catch::StartsWith("config.json:4: model_type 'brandnew' is not known, and "
+                                      "hidden_act: 'relu2', by which some"));
+}
+
 TEST_CASE("families: mscale_all_dim scales all of latent attention's scores, as DeepSeek's classes do") {
   const double amplitude = 0.1 * std::log(32.0) + 1;
   const Transformer kimi = *load("kimi-k2").transformer;
