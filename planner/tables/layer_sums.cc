@@ -90,8 +90,14 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
     sum->push_back(0);
   }
   for (int part = 0; part < parts; ++part) {
-    const PassTime& forward = times[sketch_.forward_stand_in(part)].forward;
-    const PassTime& backward = times[sketch_.backward_stand_in(part)].backward;
+    // A run's last layer is measured before what follows the run, its first, going back, before what it
+    // follows.
+    const int first = sketch_.forward_stand_in(part), second = sketch_.backward_stand_in(part);
+    const bool run = second == first + 1;
+    const bool ends = run && part + 1 < parts && sketch_.forward_stand_in(part + 1) == second + 1;
+    const bool begins = run && part > 0 && sketch_.backward_stand_in(part - 1) == first - 1;
+    const PassTime& forward = times[ends ? second : first].forward;
+    const PassTime& backward = times[begins ? first : second].backward;
     sums.forward.push_back(sums.forward.back() + forward.serial_s);
     sums.backward.push_back(sums.backward.back() + backward.serial_s);
     sums.forward_compute.push_back(sums.forward_compute.back() + forward.compute_s);
