@@ -324,6 +324,20 @@ void check_trace_is_there(const CsvTable& table, const CsvRow& row, const Measur
             : fmt::format("no file '{}' was given (column 'trace')", said)};
 }
 
+// Model chunks of a stage that the plan does not have.
+void check_chunks(const evidence::Fields& fields, const evidence::ExplicitRow& row) {
+  const Choices& c = row.plan.choices;
+  const int chunks = fields.count("vp_interleave");
+  if (chunks <= 1 || c.interleave == chunks) return;
+  if (c.pp == 1) throw evidence::Unreadable{fmt::format("{} model chunks a stage on pp 1", chunks)};
+  if (row.plan.micro_batches() % c.pp != 0)
+    throw evidence::Unreadable{
+        fmt::format("{} model chunks a stage with {} micro-batches, no multiple of pp {}", chunks,
+                    row.plan.micro_batches(), c.pp)};
+  throw evidence::Unreadable{fmt::format("{} model chunks on each of pp {}, of {} layers", chunks, c.pp,
+                                         row.plan.job->workload.layers)};
+}
+
 // What a row says twice.
 void check_agrees(const evidence::Fields& fields, const evidence::ExplicitRow& row, const Named* named) {
   constexpr double kMostTimesDiffer = 1.1;
@@ -421,6 +435,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
       }
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
+      if (rows != Rows::published) check_chunks(evidence::Fields(table, fields), step.row);
       if (rows == Rows::own) {
         const auto from = named.find(fields.line);
         check_agrees(evidence::Fields(table, fields), step.row,

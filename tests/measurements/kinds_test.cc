@@ -300,6 +300,18 @@ TEST_CASE("a row of one's own table that contradicts itself is named and left ou
   CHECK(why("8,4,,11.5,") == "micro-batches of 4 where dp 4 has 2 sequences each");
   CHECK_THAT(why("64,2,8,11.5,100"),
              Catch::StartsWith("by step_time_s a step took 11.5 s, by tokens_per_s 5243 s"));
+  const auto chunks = [&](const std::string& pp_and_chunks) {
+    const Measurements all = read(
+        "model,n_gpus,tp,seq_len_tokens,gbs_sequences,mbs_sequences,pp,vp_interleave,step_time_s\n"
+        "llama3-8b,8,1,8192,8,1," +
+        pp_and_chunks + ",3\n");
+    return all.ignored.empty() ? fmt::format("{} steps", all.steps.size()) : all.ignored[0].why;
+  };
+  CHECK(chunks("2,4") == "1 steps");
+  CHECK(chunks("1,1") == "1 steps");
+  CHECK(chunks("1,4") == "4 model chunks a stage on pp 1");
+  CHECK(chunks("8,2") == "1 steps");
+  CHECK(chunks("8,8") == "8 model chunks on each of pp 8, of 32 layers");
 }
 
 TEST_CASE("a row's trace is a file that was given, of the same batch") {
