@@ -29,6 +29,7 @@ struct MeasuredStep {
   evidence::ExplicitRow row;
   double spread = 0;       // standard deviation of the logarithms of the steps behind it; 0: not known
   std::string trace = {};  // RankTrace::file, or TimedLog's, that its time is from
+  bool whole = false;      // its log says all of its plan
 };
 
 // A matrix product of a training job, as often as it ran.

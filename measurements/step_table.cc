@@ -319,6 +319,11 @@ void check_trace_is_there(const CsvTable& table, const CsvRow& row, const Measur
     return std::filesystem::path(file).filename() == name.filename();
   });
   const std::string said = name.string().substr(0, 100);
+  if (std::any_of(measured.steps.begin(), measured.steps.end(), [&](const MeasuredStep& step) {
+        return std::filesystem::path(step.file).filename() == name.filename();
+      }))
+    throw evidence::Unreadable{
+        fmt::format("'{}' in the column 'trace' says its plan itself, and is read without a row", said)};
   throw evidence::Unreadable{
       given ? fmt::format("'{}' in the column 'trace' has no times of steps for a row", said)
             : fmt::format("no file '{}' was given (column 'trace')", said)};
@@ -417,7 +422,8 @@ std::string step_table_template() {
   return csv_line(header) + csv_line(row);
 }
 
-void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Measurements* measurements) {
+void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Measurements* measurements,
+               const evidence::Said& said) {
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
@@ -425,6 +431,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   instead.own = rows != Rows::published;
+  instead.said = said;
   for (const CsvRow& fields : table.rows) {
     try {
       if (rows == Rows::own) check_trace_is_there(table, fields, *measurements);
@@ -457,15 +464,18 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
 
 void add_log(const std::string& file, int line,
              const std::vector<std::pair<std::string, std::string>>& columns, double spread,
-             const Context& context, Measurements* measurements) {
+             const Context& context, Measurements* measurements, const evidence::Said& said, bool whole) {
   CsvTable table{file, {}, {{line, {}}}};
   for (const auto& [column, value] : columns) {
     table.columns.push_back(column);
     table.rows.front().fields.push_back(value);
   }
   const std::size_t before = measurements->steps.size();
-  add_steps(table, Rows::log, context, measurements);
-  for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = spread;
+  add_steps(table, Rows::log, context, measurements, said);
+  for (std::size_t i = before; i < measurements->steps.size(); ++i) {
+    measurements->steps[i].spread = spread;
+    measurements->steps[i].whole = whole;
+  }
 }
 
 void read_step_table(const Source& source, const Context& context, Measurements* measurements) {

@@ -436,23 +436,6 @@ TEST_CASE(
   CHECK(runtime("  transformer_impl ............... transformer_engine\n") == "megatron-core");
 }
 
-TEST_CASE("Megatron's log of what no column says is named and not learned from") {
-  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
-  const auto why = [&](const std::string& argument, const std::string& value) {
-    std::string other = log;
-    other.insert(other.find("  bf16 "), "  " + argument + " ........ " + value + "\n");
-    const Measurements all = read(other);
-    return all.steps.empty() ? all.ignored.at(0).why : "";
-  };
-  for (const char* name : {"optimizer_cpu_offload", "cpu_offloading", "use_torch_fsdp2", "use_megatron_fsdp",
-                           "multi_latent_attention"}) {
-    CHECK(why(name, "True") == fmt::format("a run with {}, which no column says", name));
-    CHECK(why(name, "False").empty());
-  }
-  CHECK_THAT(why("data_parallel_sharding_strategy", "optim_grads"), Catch::Contains("optim_grads"));
-  CHECK(why("data_parallel_sharding_strategy", "no_shard").empty());
-}
-
 TEST_CASE(
     "the Trainer's log: what overrides the model's configuration counts, devices follow from the batch") {
   const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/trainer.log");
