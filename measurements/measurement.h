@@ -2,6 +2,7 @@
 // collectives as nccl-tests counts them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,8 @@ struct FileRead {
 struct Context {
   Cluster cluster;
   std::string runtime;  // a profile's name or file; empty: the files'
+  // What a log is taken to be of that says its model by nothing but its size, where that is this one's.
+  std::shared_ptr<const Workload> model = nullptr;
 };
 
 struct Measurements {

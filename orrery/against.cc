@@ -145,7 +145,8 @@ std::vector<measurements::RankTrace> traces_in(const std::string& name) {
 }  // namespace
 
 Against against(const Plan& plan, const std::vector<std::string>& files) {
-  measurements::Measurements measured = measurements::read(files, {plan.job->cluster, ""});
+  measurements::Measurements measured = measurements::read(
+      files, {plan.job->cluster, "", std::shared_ptr<const Workload>(plan.job, &plan.job->workload)});
   // What nothing can be learned from may still be compared.
   std::erase_if(measured.ignored, [&](const measurements::Ignored& one) {
     return std::any_of(measured.traces.begin(), measured.traces.end(),

@@ -329,6 +329,9 @@ TEST_CASE("a row's trace is a file that was given, of the same batch") {
   CHECK(why("128", "a.log") == "1 steps");
   CHECK(why("64", "a.log") == "a batch of 64 (gbs_sequences), where a.log says 128");
   CHECK(why("64", "nosuch.log") == "no file 'nosuch.log' was given (column 'trace')");
+  write_file_atomically(log, read_file(std::string(ORRERY_TEST_DATA) + "/measurements/torchtitan.log"));
+  CHECK(why("128", "a.log") ==
+        "'a.log' in the column 'trace' says its plan itself, and is read without a row");
 }
 
 TEST_CASE("public models are known by name, and one that is guessed by its size is doubted") {
