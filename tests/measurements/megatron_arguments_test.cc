@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "base/file.h"
 #include "measurements/kinds.h"
 #include "topologies/readers/catalog.h"
 
@@ -242,6 +243,21 @@ TEST_CASE("experts, latent attention and windows are read, and what no plan says
              Catch::Contains("gtp_weight_remat_size 2"));
   CHECK_THAT(why_not({{"context_parallel_size", "2"}, {"cp_comm_type", "['a2a']"}}),
              Catch::Contains("cp_comm_type a2a"));
+}
+
+TEST_CASE("two runs of Megatron-Core in a file are two plans") {
+  Measurements found;
+  const std::string text = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron-core.log");
+  read(Source("a.log", text), {load_cluster("dgx-h100"), ""}, &found);
+  for (const Ignored& one : found.ignored) UNSCOPED_INFO(one.why);
+  REQUIRE(found.steps.size() == 2);
+  const Plan &experts = found.steps[0].row.plan, &dense = found.steps[1].row.plan;
+  CHECK(experts.job->workload.transformer->moe->first_dense_layers == 1);
+  CHECK(experts.choices.stage_layers == std::vector<int>{15, 15});
+  CHECK(experts.choices.recompute_modules == (module_bit("mla_up_proj") | module_bit("layernorm")));
+  CHECK(!dense.job->workload.transformer->moe);
+  CHECK(dense.choices.stage_layers == std::vector<int>{4, 8, 8, 10});
+  CHECK(dense.choices.recompute_layers == 3);
 }
 
 TEST_CASE("what Megatron-Core overlaps, reduces and leaves to the host is the log's") {
