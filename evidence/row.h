@@ -10,6 +10,7 @@
 
 #include "evidence/rules.h"
 #include "planner/evaluation/evaluation.h"
+#include "planner/space/pins.h"
 #include "program/plan.h"
 
 namespace orrery::evidence {
@@ -37,11 +38,21 @@ struct ExplicitRow {
   MemoryKind memory_kind = MemoryKind::allocated;
 };
 
+// What a run's own log says beyond the columns of a table, in place of what rules take to hold.
+struct Said {
+  std::shared_ptr<const Workload> workload;                 // in place of name and dimensions
+  std::vector<std::string> transformer, training, runtime;  // changes (textproto)
+  // Of these the experts' and the sequence's split, stages, sharding, recomputation, order, overlaps, buckets
+  // and the capacity of experts.
+  planner::Pins plan;
+};
+
 // What rows are predicted with instead of what they say.
 struct Instead {
   std::optional<RuntimeProfile> runtime;
   std::optional<Cluster> cluster;  // its first kind of node, as many as the row has devices, and its fabric
   bool own = false;                // rows are one's own (StatedModel)
+  Said said = {};
 };
 
 // By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this

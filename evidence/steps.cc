@@ -169,6 +169,13 @@ class StepReader {
     row_.set("known_runtime", runtime);
     complete_columns(&row_);
     findings_ = apply_rules(rules("steps"), &row_);
+    const auto add = [](const std::vector<std::string>& changes, std::vector<std::string>* all) {
+      all->insert(all->end(), changes.begin(), changes.end());
+    };
+    add(said().transformer, &findings_.transformer);
+    add(said().training, &findings_.training);
+    add(said().runtime, &findings_.runtime);
+    add(said().runtime, &findings_.runtime_of_the_row);
     step_.file = std::filesystem::path(table.file).stem();
     folder_ = std::filesystem::path(table.file).parent_path();
     step_.line = fields.line;
@@ -211,6 +218,7 @@ class StepReader {
 
  private:
   const proto::Reading& reading() const { return *findings_.reading; }
+  const Said& said() const { return instead_.said; }
   Choices& choices() { return step_.plan.choices; }
   void assume(const std::string& what, const std::string& why, double widens) {
     step_.assumed.push_back({what, why, widens});
@@ -219,6 +227,7 @@ class StepReader {
   // By its file where the row names one, beside the table or from where we stand; else by name and
   // dimensions.
   Workload workload(const std::vector<std::string>& changes, std::vector<Assumed>* assumed) const {
+    if (said().workload) return changed(*said().workload, changes);
     const std::string named = row_.text("model_file");
     if (named.empty()) return workload_of(stated_model(row_, reading(), instead_.own), changes, assumed);
     const std::filesystem::path beside = folder_ / named;
@@ -230,11 +239,15 @@ class StepReader {
     if (!readable(beside) && !readable(named)) throw Unreadable{"'" + named.substr(0, 100) + "' is no file"};
     const Workload own = load_workload(readable(beside) ? beside.string() : named);
     if (!own.transformer) throw Unreadable{"'" + named + "' is no transformer"};
+    return changed(own, changes);
+  }
+
+  static Workload changed(const Workload& own, const std::vector<std::string>& changes) {
     proto::Workload message;
     to_proto(own, &message);
     for (const std::string& text : changes)
       merge_textproto(text, "a rule's model", message.mutable_transformer());
-    return workload_from_proto(message, named, "");
+    return workload_from_proto(message, own.name, "");
   }
 
   void read_seq_len() {
@@ -282,7 +295,7 @@ class StepReader {
       assume(fmt::format("runtime {}", own_runtime_.name),
              fmt::format("no profile is of the framework '{}': the population's", row_.text("framework")), 0);
     job_->runtime =
-        instead_.runtime ? changed(*instead_.runtime, findings_.runtime_of_the_row) : own_runtime_;
+        instead_.runtime ? evidence::changed(*instead_.runtime, findings_.runtime_of_the_row) : own_runtime_;
     Training& training = job_->training;
     training.seq_len = row_.count("seq_len_tokens");
     training.fused_attention = job_->runtime.fused_attention;
@@ -321,6 +334,7 @@ class StepReader {
     c.ep = std::max(1, row_.count("ep"));
     // Experts are split as the rest is, unless the recipe says otherwise.
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
+    if (said().plan.etp) c.etp = *said().plan.etp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
     // Who says how data-parallel ranks share the model has named the layout.
@@ -406,29 +420,46 @@ class StepReader {
       c.schedule = Schedule::interleaved;
       c.interleave = chunks;
     }
-    const bool sequence_parallel =
-        reading().has_sequence_parallel() ? reading().sequence_parallel() : own_runtime_.sequence_parallel;
+    const bool sequence_parallel = said().plan.sequence_parallel.value_or(
+        reading().has_sequence_parallel() ? reading().sequence_parallel() : own_runtime_.sequence_parallel);
     // A class token beside an image's patches is dealt to no two ranks evenly.
     c.sequence_parallel = sequence_parallel && c.tp > 1 && job_->training.seq_len % (c.cp * c.tp) == 0;
-    if (expert_ranks(c) % c.ep != 0 && c.etp > 1) {
+    if (expert_ranks(c) % c.ep != 0 && c.etp > 1 && !said().plan.etp) {
       c.etp = 1;
       assume("whole experts", fmt::format("ep {} has no ranks otherwise", c.ep), 0);
     }
     if (expert_ranks(c) % c.ep != 0)
       throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c))};
-    c.stage_layers = stage_layers(reading(), layers, c.pp * c.interleave);
+    c.stage_layers = said().plan.stage_layers.value_or(stage_layers(reading(), layers, c.pp * c.interleave));
   }
 
   void read_sharding() {
     Choices& c = choices();
     c.zero = own_runtime_.default_zero;
     change(findings_.choices, &c);
+    take_said(&c);
     if (c.shard_group >= c.dp * c.cp || c.shard_group == 1) c.shard_group = 0;
     if (c.dp * c.cp == 1) c.zero = 0;
     if (c.zero == 0) c.shard_group = 0;
     c.overlap_grad_reduce = job_->runtime.overlap_grad_reduce;
     if (reading().has_overlap_grad_reduce()) c.overlap_grad_reduce = reading().overlap_grad_reduce();
+    if (said().plan.overlap_grad_reduce) c.overlap_grad_reduce = *said().plan.overlap_grad_reduce;
     if (row_.text("known_runtime").empty() && !row_.stated("act_recompute")) unknown_recomputation();
+  }
+
+  void take_said(Choices* c) const {
+    const planner::Pins& plan = said().plan;
+    const auto take = [](const auto& value, auto* choice) {
+      if (value) *choice = *value;
+    };
+    take(plan.zero, &c->zero);
+    take(plan.shard_group, &c->shard_group);
+    take(plan.order, &c->order);
+    take(plan.overlap_experts, &c->overlap_experts);
+    take(plan.bucket_bytes, &c->bucket_bytes);
+    take(plan.capacity_factor, &c->capacity_factor);
+    if (c->recompute == Recompute::full) take(plan.recompute_layers, &c->recompute_layers);
+    if (c->recompute == Recompute::selective) take(plan.recompute_modules, &c->recompute_modules);
   }
 
   // Of software whose defaults are not known: as the runtime does, or all of it where the plan, which ran,

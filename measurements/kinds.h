@@ -84,12 +84,14 @@ std::string step_table_template();
 // The rows of a table in the columns of docs/measurements.md: of a log, of a user's table, or of a published
 // one.
 enum class Rows : std::uint8_t { log, own, published };
-void add_steps(const CsvTable& table, Rows rows, const Context& context, Measurements* measurements);
+void add_steps(const CsvTable& table, Rows rows, const Context& context, Measurements* measurements,
+               const evidence::Said& said = {});
 // The one step that a log from `line` on comes to, as (column, value) of such a table; `spread`:
-// MeasuredStep's.
+// MeasuredStep's; `said`: what it says beside them.
 void add_log(const std::string& file, int line,
              const std::vector<std::pair<std::string, std::string>>& columns, double spread,
-             const Context& context, Measurements* measurements);
+             const Context& context, Measurements* measurements, const evidence::Said& said = {},
+             bool whole = false);
 // Of the runs that a log holds without saying what was trained how: into Measurements::logs where it is one,
 // for a row cannot say which it means.
 void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements);

@@ -2,6 +2,7 @@
 // collectives as nccl-tests counts them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct MeasuredStep {
   evidence::ExplicitRow row;
   double spread = 0;       // standard deviation of the logarithms of the steps behind it; 0: not known
   std::string trace = {};  // RankTrace::file, or TimedLog's, that its time is from
+  bool whole = false;      // its log says all of its plan
 };
 
 // A matrix product of a training job, as often as it ran.
@@ -63,6 +65,8 @@ struct FileRead {
 struct Context {
   Cluster cluster;
   std::string runtime;  // a profile's name or file; empty: the files'
+  // What a log is taken to be of that says its model by nothing but its size, where that is this one's.
+  std::shared_ptr<const Workload> model = nullptr;
 };
 
 struct Measurements {

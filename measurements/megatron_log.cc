@@ -6,20 +6,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "base/parse.h"
 #include "base/statistics.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
+#include "measurements/megatron_arguments.h"
 
 namespace orrery::measurements {
 namespace {
 
 constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
-constexpr std::size_t kMostArguments = 5000;
 
 // What rank 0 prints when it begins, each once.
 constexpr std::array<std::string_view, 2> kBegins = {"using world size:", "- arguments -"};
@@ -36,19 +34,8 @@ class MegatronLog {
  public:
   int line() const { return line_; }
   const std::vector<LoggedStep>& iterations() const { return iterations_; }
-  // Empty where it is not printed, or None.
-  std::string argument(const std::string& name) const {
-    const auto found = arguments_.find(name);
-    return found == arguments_.end() || found->second == "None" ? std::string() : found->second;
-  }
-  // The first of these that is printed.
-  std::string first(const std::vector<std::string>& names) const {
-    for (const std::string& name : names)
-      if (const std::string value = argument(name); !value.empty()) return value;
-    return "";
-  }
-  bool is(const std::string& name) const { return argument(name) == "True"; }
-  bool has_arguments() const { return !argument("num_layers").empty(); }
+  const MegatronArguments& arguments() const { return arguments_; }
+  bool has_arguments() const { return !arguments_.argument("num_layers").empty(); }
 
   // Whether the line is of another run that begins there.
   bool ends_before(std::string_view line) const {
@@ -72,17 +59,17 @@ class MegatronLog {
     }
     // Sizes that follow from the arguments are printed beside them.
     if (const auto world = number_behind(line, "using world size:"))
-      arguments_.try_emplace("world_size", fmt::format("{:.0f}", *world));
+      arguments_.say("world_size", fmt::format("{:.0f}", *world));
     if (line.find("padded vocab (size:") != std::string_view::npos)
       if (const auto vocabulary = number_behind(line, "(new size:"))
-        arguments_.try_emplace("padded_vocab_size", fmt::format("{:.0f}", *vocabulary));
+        arguments_.say_at_last("padded_vocab_size", fmt::format("{:.0f}", *vocabulary));
     take_argument(line);
   }
 
  private:
   void take_argument(std::string_view line) {
     const std::size_t dots = line.find(" ..");
-    if (dots == std::string_view::npos || arguments_.size() > kMostArguments) return;
+    if (dots == std::string_view::npos) return;
     const std::size_t end = line.find_first_not_of('.', dots + 1);
     if (end == std::string_view::npos || line[end] != ' ') return;
     const std::string_view name = trimmed(line.substr(0, dots));
@@ -90,10 +77,10 @@ class MegatronLog {
     if (name.empty() ||
         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string_view::npos)
       return;
-    arguments_.try_emplace(std::string(name), trimmed(line.substr(end)));
+    arguments_.say(name, trimmed(line.substr(end)));
   }
 
-  std::map<std::string, std::string> arguments_;
+  MegatronArguments arguments_;
   std::vector<LoggedStep> iterations_;
   std::array<bool, kBegins.size()> begun_{};
   int line_ = 0;  // its first
@@ -119,47 +106,35 @@ std::vector<double> steady_seconds(const std::vector<LoggedStep>& steps) {
   return seconds;
 }
 
-// Megatron-Core's models are an option until mid-2024, then what runs unless the old ones are asked for
-// (use_legacy_models). Transformer Engine's layers are what Megatron-Core is made of, whoever calls them.
-std::string framework_of(const MegatronLog& log) {
-  if (log.is("deepspeed")) return "Megatron-DeepSpeed";
-  const bool core = log.is("use_mcore_models") || log.argument("use_legacy_models") == "False" ||
-                    log.argument("transformer_impl") == "transformer_engine";
-  return core ? "Megatron-Core" : "Megatron-LM";
+std::string framework_of(const MegatronArguments& arguments) {
+  if (arguments.is("deepspeed")) return "Megatron-DeepSpeed";
+  return is_megatron_core(arguments) ? "Megatron-Core" : "Megatron-LM";
 }
 
-// What was asked for that would be learned as something else; empty: nothing.
-std::string beyond_columns(const MegatronLog& log) {
-  for (const char* name : {"optimizer_cpu_offload", "cpu_offloading", "use_torch_fsdp2", "use_megatron_fsdp",
-                           "use_custom_fsdp", "multi_latent_attention"})
-    if (log.is(name)) return name;
-  const std::string sharding = log.argument("data_parallel_sharding_strategy");
-  return sharding.empty() || sharding == "no_shard" ? "" : "data_parallel_sharding_strategy " + sharding;
+std::string sharding_of(const MegatronArguments& arguments) {
+  if (arguments.is("use_distributed_optimizer")) return "ZeRO-1";
+  const std::string stage = arguments.argument("zero_stage");
+  return arguments.is("deepspeed") && !stage.empty() ? "ZeRO-" + stage : "";
 }
 
-std::string sharding_of(const MegatronLog& log) {
-  if (log.is("use_distributed_optimizer")) return "ZeRO-1";
-  const std::string stage = log.argument("zero_stage");
-  return log.is("deepspeed") && !stage.empty() ? "ZeRO-" + stage : "";
-}
-
-std::string recomputation_of(const MegatronLog& log) {
+std::string recomputation_of(const MegatronArguments& log) {
   if (log.is("checkpoint_activations")) return "full";
   const std::string granularity = log.argument("recompute_granularity");
   return granularity.empty() ? "none" : granularity;
 }
 
-std::string precision_of(const MegatronLog& log) {
-  if (!log.argument("fp8").empty() && !log.argument("fp8").starts_with("F")) return "fp8";
+std::string precision_of(const MegatronArguments& log) {
+  for (const char* narrow : {"fp4", "fp8"})
+    if (const std::string format = log.argument(narrow); !format.empty() && format != "False") return narrow;
   return log.is("bf16") ? "bf16" : log.is("fp16") ? "fp16" : "fp32";
 }
 
-std::string tied_embeddings_of(const MegatronLog& log) {
+std::string tied_embeddings_of(const MegatronArguments& log) {
   const std::string untied = log.argument("untie_embeddings_and_output_weights");
   return untied.empty() ? "" : untied == "True" ? "false" : "true";
 }
 
-std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& log, double seconds,
+std::vector<std::pair<std::string, std::string>> columns_of(const MegatronArguments& log, double seconds,
                                                             std::int64_t batch) {
   const bool grouped = log.is("group_query_attention");
   return {{"framework", framework_of(log)},
@@ -169,7 +144,7 @@ std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& l
           {"n_heads", log.argument("num_attention_heads")},
           {"n_kv_heads", grouped ? log.argument("num_query_groups") : ""},
           {"ffn_hidden", log.argument("ffn_hidden_size")},
-          {"vocab", log.argument("padded_vocab_size")},
+          {"vocab", vocabulary_of(log)},
           {"head_dim", log.argument("kv_channels")},
           {"tied_embeddings", tied_embeddings_of(log)},
           {"seq_len_tokens", log.first({"seq_length", "encoder_seq_length"})},
@@ -180,6 +155,7 @@ std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& l
           {"pp", log.argument("pipeline_model_parallel_size")},
           {"vp_interleave", log.argument("virtual_pipeline_model_parallel_size")},
           {"cp", log.argument("context_parallel_size")},
+          {"ep", log.argument("num_experts").empty() ? "" : log.argument("expert_model_parallel_size")},
           {"dp_sharding", sharding_of(log)},
           {"gbs_sequences", batch > 0 ? std::to_string(batch) : log.argument("global_batch_size")},
           {"mbs_sequences", log.argument("micro_batch_size")},
@@ -200,15 +176,13 @@ void read_megatron_run(const MegatronLog& log, const std::string& file, const Co
       std::find_if(steps.begin(), steps.end(), [&](const auto& one) { return one.batch == batch; })->line;
   // Megatron-Bridge, or a script that prints them elsewhere: a table may say what it is of.
   if (!log.has_arguments()) return without_arguments->push_back({file, seconds, static_cast<double>(batch)});
-  // What the columns of a table of steps cannot say.
-  if (!log.argument("num_experts").empty())
-    return measurements->ignore(file, line, "a log of a model with experts");
-  if (const std::string what = beyond_columns(log); !what.empty())
-    return measurements->ignore(file, line, fmt::format("a run with {}, which no column says", what));
-  if (log.argument("pipeline_model_parallel_size").empty())
+  const MegatronSays says = says_of(log.arguments());
+  if (!says.beyond.empty())
+    return measurements->ignore(file, line, fmt::format("a run with {}, which no plan says", says.beyond));
+  if (log.arguments().argument("pipeline_model_parallel_size").empty())
     return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
-  add_log(file, line, columns_of(log, median(seconds), batch), spread_of_median(seconds), context,
-          measurements);
+  add_log(file, line, columns_of(log.arguments(), median(seconds), batch), spread_of_median(seconds), context,
+          measurements, says.said, is_megatron_core(log.arguments()));
 }
 
 }  // namespace

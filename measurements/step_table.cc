@@ -319,9 +319,28 @@ void check_trace_is_there(const CsvTable& table, const CsvRow& row, const Measur
     return std::filesystem::path(file).filename() == name.filename();
   });
   const std::string said = name.string().substr(0, 100);
+  if (std::any_of(measured.steps.begin(), measured.steps.end(), [&](const MeasuredStep& step) {
+        return std::filesystem::path(step.file).filename() == name.filename();
+      }))
+    throw evidence::Unreadable{
+        fmt::format("'{}' in the column 'trace' says its plan itself, and is read without a row", said)};
   throw evidence::Unreadable{
       given ? fmt::format("'{}' in the column 'trace' has no times of steps for a row", said)
             : fmt::format("no file '{}' was given (column 'trace')", said)};
+}
+
+// Model chunks of a stage that the plan does not have.
+void check_chunks(const evidence::Fields& fields, const evidence::ExplicitRow& row) {
+  const Choices& c = row.plan.choices;
+  const int chunks = fields.count("vp_interleave");
+  if (chunks <= 1 || c.interleave == chunks) return;
+  if (c.pp == 1) throw evidence::Unreadable{fmt::format("{} model chunks a stage on pp 1", chunks)};
+  if (row.plan.micro_batches() % c.pp != 0)
+    throw evidence::Unreadable{
+        fmt::format("{} model chunks a stage with {} micro-batches, no multiple of pp {}", chunks,
+                    row.plan.micro_batches(), c.pp)};
+  throw evidence::Unreadable{fmt::format("{} model chunks on each of pp {}, of {} layers", chunks, c.pp,
+                                         row.plan.job->workload.layers)};
 }
 
 // What a row says twice.
@@ -403,7 +422,8 @@ std::string step_table_template() {
   return csv_line(header) + csv_line(row);
 }
 
-void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Measurements* measurements) {
+void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Measurements* measurements,
+               const evidence::Said& said) {
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
@@ -411,6 +431,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   instead.own = rows != Rows::published;
+  instead.said = said;
   for (const CsvRow& fields : table.rows) {
     try {
       if (rows == Rows::own) check_trace_is_there(table, fields, *measurements);
@@ -421,6 +442,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
       }
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
+      if (rows != Rows::published) check_chunks(evidence::Fields(table, fields), step.row);
       if (rows == Rows::own) {
         const auto from = named.find(fields.line);
         check_agrees(evidence::Fields(table, fields), step.row,
@@ -442,15 +464,18 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
 
 void add_log(const std::string& file, int line,
              const std::vector<std::pair<std::string, std::string>>& columns, double spread,
-             const Context& context, Measurements* measurements) {
+             const Context& context, Measurements* measurements, const evidence::Said& said, bool whole) {
   CsvTable table{file, {}, {{line, {}}}};
   for (const auto& [column, value] : columns) {
     table.columns.push_back(column);
     table.rows.front().fields.push_back(value);
   }
   const std::size_t before = measurements->steps.size();
-  add_steps(table, Rows::log, context, measurements);
-  for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = spread;
+  add_steps(table, Rows::log, context, measurements, said);
+  for (std::size_t i = before; i < measurements->steps.size(); ++i) {
+    measurements->steps[i].spread = spread;
+    measurements->steps[i].whole = whole;
+  }
 }
 
 void read_step_table(const Source& source, const Context& context, Measurements* measurements) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/parse.h"
@@ -91,7 +92,7 @@ class TorchtitanLog {
   void take_configuration(const std::string& line) {
     const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
     if (holds(kMesh))
-      for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"})
+      for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp"})
         say(name, word_behind(line, fmt::format("{}=", name)));
     if (holds(kOldMesh)) take_old_mesh(line);
     if (holds(kTrainer) || (holds(kOldTrainer) && holds("local batch size"))) {
@@ -103,6 +104,8 @@ class TorchtitanLog {
       const std::string_view name = word_behind(line, "Model ");
       say("model", name);
       say("flavor", word_behind(line, fmt::format("Model {} ", name)));
+      const std::string_view size = std::string_view(line).substr(line.find(" size:") + 6);
+      say("parameters", fmt::format("{:.0f}", grouped_number(trimmed(size))));
     }
     if (holds(" capacity: ") && holds("GiB memory")) {
       const std::size_t at = line.find(" capacity: ") + 11;
@@ -158,6 +161,20 @@ std::vector<TorchtitanLog> torchtitan_runs(const std::string& text) {
   return runs;
 }
 
+// Whether the log is of this model, by all that it says of one whose flavor is somebody's own: how many
+// parameters it has.
+bool is_of(const TorchtitanLog& log, const Workload* model) {
+  constexpr double kMostDiffers = 0.03;  // modules that are counted or left out: further tokens', biases
+  const double parameters = parse_number(log.said("parameters")).value_or(0);
+  return model != nullptr && model->transformer && parameters > 0 &&
+         std::abs(parameters / static_cast<double>(model->parameters()) - 1) < kMostDiffers;
+}
+
+// A flavor that says how large it is, as torchtitan's own do: "8B", "17bx16e".
+bool names_size(const std::string& flavor) {
+  return flavor.find_first_of("0123456789") != std::string::npos;
+}
+
 std::string recomputation_of(const TorchtitanLog& log) {
   const std::string mode = lower_case(log.said("recompute"));
   if (mode.starts_with("full")) return "full";
@@ -188,7 +205,7 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TorchtitanLog&
 }
 
 void read_torchtitan_run(const TorchtitanLog& log, const std::string& file, const Context& context,
-                         Measurements* measurements) {
+                         std::vector<TimedLog>* unnamed, Measurements* measurements) {
   const int begin = log.line() > 1 ? log.line() : 0;
   const auto ignore = [&](std::string_view why) { measurements->ignore(file, begin, std::string(why)); };
   if (log.steps().empty()) return ignore("a log without a step's tokens a second (tps)");
@@ -206,8 +223,23 @@ void read_torchtitan_run(const TorchtitanLog& log, const std::string& file, cons
     tokens_per_s.push_back(one.value);
     seconds.push_back(1 / one.value);
   }
+  evidence::Said said;
+  // Experts' own tensor ranks, which say something beside expert ranks alone.
+  if (log.degree("ep") > 1 && !log.said("etp").empty()) said.plan.etp = log.degree("etp");
+  if (is_of(log, context.model.get()))
+    said.workload = context.model;
+  else if (!names_size(log.said("flavor"))) {
+    // What it is of a row may say.
+    const double batch = parse_number(log.said("global_batch")).value_or(0),
+                 tokens = batch * parse_number(log.said("sequence")).value_or(0);
+    constexpr double kMostTokens = 1e15;
+    if (!(batch >= 1 && tokens >= 1 && tokens <= kMostTokens))
+      return ignore("a log that does not print its batch and sequences");
+    for (double& one : seconds) one *= tokens / static_cast<double>(log.devices());
+    return unnamed->push_back({file, seconds, batch});
+  }
   add_log(file, steps.front().line, columns_of(log, median(tokens_per_s)), spread_of_median(seconds), context,
-          measurements);
+          measurements, said);
 }
 
 }  // namespace
@@ -220,8 +252,10 @@ bool is_torchtitan_log(std::string_view head) {
 
 void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
+  std::vector<TimedLog> unnamed;
   for (const TorchtitanLog& log : torchtitan_runs(text))
-    read_torchtitan_run(log, source.name(), context, measurements);
+    read_torchtitan_run(log, source.name(), context, &unnamed, measurements);
+  add_timed_runs(source.name(), unnamed, measurements);
 }
 
 }  // namespace orrery::measurements

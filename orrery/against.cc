@@ -1,6 +1,7 @@
 #include "orrery/against.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,14 +21,47 @@
 namespace orrery {
 namespace {
 
+template <typename Value>
+std::string differs(std::string_view what, const Value& expected, const Value& found) {
+  return expected == found ? std::string() : fmt::format("{} {} instead of {}", what, found, expected);
+}
+
+// Layers of a chunk that full recomputation runs again, or modules that selective does.
+std::string run_again(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (c.recompute == Recompute::selective)
+    return fmt::format("selective:{}", fmt::join(names_of(modules_run_again(c, plan.job->runtime)), ","));
+  const std::vector<int> layers = layers_by_part(plan);
+  const int chunks = c.pp > 1 ? c.interleave : 1, each = (c.recompute_layers + chunks - 1) / chunks;
+  if (c.recompute != Recompute::full || each == 0 || each >= *std::max_element(layers.begin(), layers.end()))
+    return std::string(name_of(c.recompute));
+  return fmt::format("full:{} of each {}", each, chunks > 1 ? "chunk" : "stage");
+}
+
+// Of what a log that says its whole plan says beyond the rest.
+std::string difference_in_whole(const Plan& plan, const Plan& measured) {
+  const Choices &a = plan.choices, &b = measured.choices;
+  const auto sequence_parallel = [](const Choices& c) {
+    return std::string_view(c.tp > 1 && c.sequence_parallel ? "on" : "off");
+  };
+  const auto stages = [](const Plan& of) { return fmt::format("{}", fmt::join(layers_by_part(of), ",")); };
+  for (const std::string& found :
+       {differs("model chunks a stage:", a.interleave, b.interleave),
+        differs("layers of the stages:", stages(plan), stages(measured)),
+        differs("sequence parallelism", sequence_parallel(a), sequence_parallel(b)),
+        differs("recomputation", run_again(plan), run_again(measured)),
+        differs("ZeRO stage", a.dp * a.cp > 1 ? a.zero : 0, b.dp * b.cp > 1 ? b.zero : 0),
+        plan.job->workload.transformer && plan.job->workload.transformer->moe ? differs("etp", a.etp, b.etp)
+                                                                              : std::string()})
+    if (!found.empty()) return found;
+  return "";
+}
+
 // What differs first; empty: nothing that a file says. Names of models differ from file to file, sharding and
 // schedules are not printed by all.
-std::string difference(const Plan& plan, const Plan& measured) {
+std::string difference(const Plan& plan, const Plan& measured, bool whole) {
   const Choices &a = plan.choices, &b = measured.choices;
   const Training &of = plan.job->training, &with = measured.job->training;
-  const auto differs = [](std::string_view what, auto expected, auto found) {
-    return expected == found ? std::string() : fmt::format("{} {} instead of {}", what, found, expected);
-  };
   for (const std::string& found :
        {differs("a", planner::model_effect(plan.job->workload),
                 planner::model_effect(measured.job->workload)),
@@ -39,7 +73,7 @@ std::string difference(const Plan& plan, const Plan& measured) {
         differs("precision", name_of(of.precision), name_of(with.precision)),
         differs("recomputation", name_of(a.recompute), name_of(b.recompute))})
     if (!found.empty()) return found;
-  return "";
+  return whole ? difference_in_whole(plan, measured) : "";
 }
 
 // Whether a trace may be of the plan, as far as it says; a trace says neither model nor layout.
@@ -111,7 +145,8 @@ std::vector<measurements::RankTrace> traces_in(const std::string& name) {
 }  // namespace
 
 Against against(const Plan& plan, const std::vector<std::string>& files) {
-  measurements::Measurements measured = measurements::read(files, {plan.job->cluster, ""});
+  measurements::Measurements measured = measurements::read(
+      files, {plan.job->cluster, "", std::shared_ptr<const Workload>(plan.job, &plan.job->workload)});
   // What nothing can be learned from may still be compared.
   std::erase_if(measured.ignored, [&](const measurements::Ignored& one) {
     return std::any_of(measured.traces.begin(), measured.traces.end(),
@@ -125,7 +160,7 @@ Against against(const Plan& plan, const std::vector<std::string>& files) {
   };
   std::set<std::string> of_this, of_others;  // traces that tables name
   for (const measurements::MeasuredStep& step : measured.steps) {
-    const std::string why = difference(plan, step.row.plan);
+    const std::string why = difference(plan, step.row.plan, step.whole);
     if (!step.trace.empty()) (why.empty() ? of_this : of_others).insert(step.trace);
     if (why.empty())
       take(step.file, step.line, step.row.measured_s);

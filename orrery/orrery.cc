@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "base/suggest.h"
+#include "base/units.h"
 #include "planner/evaluation/interval.h"
 #include "planner/search/guess.h"
 #include "program/runtime_profile.h"
@@ -151,12 +152,24 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
 }
 
 planner::whatif::Result whatif(WhatifRequest request) {
+  const auto positive = [](const char* key, const std::optional<double>& value) {
+    if (value && !(*value > 0 && std::isfinite(*value)))
+      throw UserError(fmt::format("`{}` {}", key, *value), "expected a number above 0");
+  };
+  if (request.limits.deadline_s) positive("deadline_days", *request.limits.deadline_s / kSecondsPerDay);
+  positive("budget_usd", request.limits.budget_usd);
   return planner::whatif::plan_points(std::move(request.varied), std::move(request.points), request.goal,
                                       request.limits, request.jobs, request.progress);
 }
 
 planner::whatif::Goal goal_of(std::optional<double> tokens, std::optional<double> samples,
                               const std::vector<planner::whatif::Point>& points) {
+  constexpr double kMostAmount = 1e18;  // base/parse.h, parse_amount
+  if (tokens && samples) throw UserError("`samples` beside `tokens`", "expected one of the two");
+  for (const auto& [key, amount] : {std::pair{"tokens", tokens}, {"samples", samples}})
+    if (amount && !(*amount >= 1 && *amount <= kMostAmount))
+      throw UserError(fmt::format("`{}` {}", key, *amount),
+                      fmt::format("expected a number from 1 to {:g}", kMostAmount));
   planner::whatif::Goal goal;
   goal.asked = tokens || samples;
   goal.in_tokens = tokens || (!goal.asked && std::all_of(points.begin(), points.end(),

@@ -52,6 +52,12 @@ def _text(value: Any) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
+def _values(given: Any) -> list[str]:
+    """Those of something to go through, or a single one."""
+    alone = isinstance(given, os.PathLike) or not isinstance(given, Iterable)
+    return [_text(value) for value in ([given] if alone else given)]
+
+
 def _files(given: Sequence[PathLike] | PathLike) -> list[str]:
     """One file, or several."""
     return [os.fspath(one) for one in ([given] if isinstance(given, (str, os.PathLike)) else given)]
@@ -127,22 +133,21 @@ def collective(op: str, cluster: PathLike, bytes: float | Iterable[float], *, no
     return Collective(_native.collective(op, os.fspath(cluster), sizes, nodes, gpus, algorithm, detail))
 
 
-def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Sequence[Any] | str] | None = None,
+def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Any] | None = None,
            tokens: float | None = None, samples: float | None = None, deadline_days: float | None = None,
            budget_usd: float | None = None, jobs: int = 0, progress: Progress | None = None,
            **options: Unpack[PlanOptions]) -> Whatif:
     """A plan for each combination of varied options: time to train, cost, energy, and which stand out.
 
     vary: {"nodes": [8, 16], "device_memory": "1,2"}: options of `plan`, cluster, workload, or the hardware's keys;
-    values one by one, or as the command line's text.
+    values one by one, one alone, or as the command line's text.
     tokens, samples: what is trained (None: figures per 1e9). deadline_days, budget_usd: limits.
     A point without a plan has a `refusal`; where no point answers what was asked, so has the answer.
     """
     limits = _native.WhatifLimits()
     limits.tokens, limits.samples = tokens, samples
     limits.deadline_days, limits.budget_usd = deadline_days, budget_usd
-    varied = [(key, values if isinstance(values, str) else [_text(value) for value in values])
-              for key, values in (vary or {}).items()]
+    varied = [(key, values if isinstance(values, str) else _values(values)) for key, values in (vary or {}).items()]
     return Whatif(*_native.whatif(os.fspath(workload), os.fspath(cluster), _texts(options), varied, limits, jobs,
                                   progress))
 

@@ -178,6 +178,56 @@ class CalibrateFrom(OrreryCase):
         self.done("plan", "llama3-8b", "dgx-h100", "--gpus", 8, "--top", 1, "--out", "plan.textproto", "--global-batch", 64)
         self.refused("validate", "plan.textproto", "--against", "two.log", says="no step of this plan")
 
+    def megatron_log(self, name, step_s, **arguments):
+        """As Megatron-LM core 0.20 prints it, of two nodes and Mixtral's dimensions unless told otherwise."""
+        said = {"add_bias_linear": False, "attention_backend": "AttnBackend.flash", "bf16": True, "clip_grad": 1.0,
+                "context_parallel_size": 1, "cp_comm_type": ["p2p"], "data_parallel_sharding_strategy": "optim_grads_params",
+                "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1, "ffn_hidden_size": 14336, "fp16": False,
+                "global_batch_size": 64, "grad_reduce_in_bf16": False, "group_query_attention": True, "hidden_size": 4096,
+                "kv_channels": 128, "make_vocab_size_divisible_by": 128, "micro_batch_size": 1, "moe_ffn_hidden_size": 14336,
+                "moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall", "normalization": "RMSNorm",
+                "num_attention_heads": 32, "num_experts": 8, "num_layers": 32, "num_query_groups": 8, "optimizer": "adam",
+                "overlap_grad_reduce": True, "overlap_param_gather": True, "padded_vocab_size": None,
+                "pipeline_model_parallel_size": 1, "position_embedding_type": "rope", "recompute_granularity": None,
+                "seq_length": 4096, "sequence_parallel": True, "swiglu": True, "tensor_model_parallel_size": 2,
+                "tp_comm_overlap": False, "transformer_impl": "transformer_engine",
+                "untie_embeddings_and_output_weights": True, "use_distributed_optimizer": True, "use_megatron_fsdp": False,
+                "virtual_pipeline_model_parallel_size": None, "vocab_size": 32000, "world_size": 16}
+        lines = ["------------------------ arguments ------------------------"]
+        lines += [f"  {key} {'.' * (48 - len(key))} {value}" for key, value in sorted({**said, **arguments}.items())]
+        lines += [f" iteration {i:8d}/      50 | consumed samples: {64 * i} | elapsed time per iteration (ms): "
+                  f"{1000 * step_s * (5 if i == 1 else 1 + 0.001 * i):.1f} | global batch size: 64 |" for i in range(1, 6)]
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+        return name
+
+    def test_a_megatron_log_is_the_plan_that_its_arguments_say(self):
+        common = ["dgx-h100", "--nodes", 2, "--micro-batch", 1, "--global-batch", 64, "--seq-len", 4096, "--pp", 1, "--cp", 1,
+                  "--runtime", "megatron-core", "--top", 1]
+        dense = {"num_experts": None, "expert_model_parallel_size": 1, "vocab_size": 128256}
+        for model, pins, said in (
+                ("mixtral-8x7b", ["--tp", 2, "--sequence-parallel", "on", "--ep", 8, "--etp", 1, "--zero", 1, "--recompute", "full"],
+                 {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}),
+                ("llama3-8b", ["--tp", 2, "--sequence-parallel", "on", "--zero", 1, "--recompute", "full:10"],
+                 {**dense, "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 10}),
+                ("llama3-8b", ["--tp", 2, "--sequence-parallel", "off", "--zero", 1, "--recompute", "selective:mlp"],
+                 {**dense, "sequence_parallel": False, "recompute_granularity": "selective", "recompute_modules": ["mlp"]}),
+                ("llama3-8b", ["--tp", 1, "--zero", 3, "--recompute", "none"],
+                 {**dense, "tensor_model_parallel_size": 1, "use_megatron_fsdp": True})):
+            with self.subTest(model=model, pins=pins):
+                found = self.json("plan", model, *common, *pins, "--out", "plan.textproto")["plans"][0]
+                log = self.megatron_log("run.log", 1.25 * found["estimate_s"], **said)
+                against = self.json("validate", "plan.textproto", "--against", log)
+                self.assertEqual(len(against["rows"]), 1)
+                self.assertAlmostEqual(against["relative_error"], 1 / 1.25 - 1, delta=0.06)
+                self.megatron_log("again.log", 1.25 * found["estimate_s"] * 1.01, **said)
+                before = self.json("calibrate", "dgx-h100", "--from", log, "again.log", "--out", "mine.textproto")
+                self.assertEqual(before["ignored"], [])
+                self.assertAlmostEqual(before["held_out"]["mape_before"], 0.2, delta=0.02)
+        other = self.megatron_log("other.log", 9, **dense, tensor_model_parallel_size=1)
+        self.refused("validate", "plan.textproto", "--against", other, says=["no step of this plan", "ZeRO stage 1 instead of 3"])
+        muon = self.megatron_log("muon.log", 9, optimizer="muon")
+        self.refused("calibrate", "dgx-h100", "--from", muon, says="optimizer muon, which no plan says")
+
     def test_the_template_lists_the_columns(self):
         header, row = self.done("measurements", "--template").splitlines()
         self.assertEqual(header.count(","), row.count(","))

@@ -58,7 +58,8 @@ std::vector<std::string> nccl_tests_seeds() {
   return joined(own("all_reduce_perf.log"), published_texts("nccl", ""));
 }
 std::vector<std::string> megatron_log_seeds() {
-  return joined(own("megatron.log"), published_texts("logs", "bigscience__meg"));
+  return joined(joined(own("megatron.log"), own("megatron-core.log")),
+                published_texts("logs", "bigscience__meg"));
 }
 std::vector<std::string> trainer_log_seeds() {
   return joined(own("trainer.log"), published_texts("logs", "bigscience__hf"));

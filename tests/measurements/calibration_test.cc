@@ -167,6 +167,43 @@ TEST_CASE("links are learned from collectives: networks at half their rate, late
   CHECK_THROWS_AS(learn_links(cluster, rows), NoAnswer);
 }
 
+TEST_CASE(
+    "a slow network is learned where links inside nodes are what is thought to hold a collective back") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  // As nccl-tests of one node and of two see it: a latency, and a bus bandwidth.
+  const auto rows_of = [](int nodes, double latency_s, double bus_bytes_per_s,
+                          std::vector<MeasuredCollective>* rows) {
+    const int devices = 8 * nodes;
+    for (double bytes = 1024; bytes <= 1073741824.0; bytes *= 2)
+      rows->push_back({"f", 1, CollectiveKind::all_reduce, bytes,
+                       latency_s + bytes * 2 * (devices - 1) / devices / bus_bytes_per_s, nodes, 8});
+  };
+  const auto seconds_of_a_gibibyte = [](const Links& links) {
+    const Cluster sized = with_nodes(links.cluster, 2);
+    std::vector<int> devices;
+    for (int d = 0; d < sized.devices(); ++d) devices.push_back(d);
+    const Network network(sized);
+    return plan_collective(CollectiveKind::all_reduce, 1073741824.0, group_shape(network, devices), sized)
+        .seconds(1073741824.0);
+  };
+  for (const bool one_node : {true, false}) {
+    std::vector<MeasuredCollective> rows;
+    if (one_node) rows_of(1, 15e-6, 450e9, &rows);
+    rows_of(2, 40e-6, 90e9, &rows);
+    const Links links = learn_links(cluster, rows);
+    INFO(one_node);
+    CHECK(links.learned[1].source != kNotMeasured);
+    CHECK(std::exp(links.learned[1].mean) > 3.5);
+    CHECK(std::exp(links.learned[1].mean) < 12);
+    CHECK(seconds_of_a_gibibyte(links) == Approx(0.0224).epsilon(0.25));  // 4.7 ms as it is
+    if (one_node) CHECK(std::exp(links.learned[0].mean) == Approx(1).epsilon(0.15));
+  }
+  // Of one node nothing is known of the network.
+  std::vector<MeasuredCollective> rows;
+  rows_of(1, 15e-6, 450e9, &rows);
+  CHECK(learn_links(cluster, rows).learned[1].source == kNotMeasured);
+}
+
 TEST_CASE("no algorithm moves fewer bytes than must leave a node, or a device") {
   const Cluster cluster = load_cluster("dgx-h100");  // 400 GB/s a node, 450 GB/s a device
   constexpr double kBytes = 1 << 30;

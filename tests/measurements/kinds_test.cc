@@ -300,6 +300,18 @@ TEST_CASE("a row of one's own table that contradicts itself is named and left ou
   CHECK(why("8,4,,11.5,") == "micro-batches of 4 where dp 4 has 2 sequences each");
   CHECK_THAT(why("64,2,8,11.5,100"),
              Catch::StartsWith("by step_time_s a step took 11.5 s, by tokens_per_s 5243 s"));
+  const auto chunks = [&](const std::string& pp_and_chunks) {
+    const Measurements all = read(
+        "model,n_gpus,tp,seq_len_tokens,gbs_sequences,mbs_sequences,pp,vp_interleave,step_time_s\n"
+        "llama3-8b,8,1,8192,8,1," +
+        pp_and_chunks + ",3\n");
+    return all.ignored.empty() ? fmt::format("{} steps", all.steps.size()) : all.ignored[0].why;
+  };
+  CHECK(chunks("2,4") == "1 steps");
+  CHECK(chunks("1,1") == "1 steps");
+  CHECK(chunks("1,4") == "4 model chunks a stage on pp 1");
+  CHECK(chunks("8,2") == "1 steps");
+  CHECK(chunks("8,8") == "8 model chunks on each of pp 8, of 32 layers");
 }
 
 TEST_CASE("a row's trace is a file that was given, of the same batch") {
@@ -317,6 +329,9 @@ TEST_CASE("a row's trace is a file that was given, of the same batch") {
   CHECK(why("128", "a.log") == "1 steps");
   CHECK(why("64", "a.log") == "a batch of 64 (gbs_sequences), where a.log says 128");
   CHECK(why("64", "nosuch.log") == "no file 'nosuch.log' was given (column 'trace')");
+  write_file_atomically(log, read_file(std::string(ORRERY_TEST_DATA) + "/measurements/torchtitan.log"));
+  CHECK(why("128", "a.log") ==
+        "'a.log' in the column 'trace' says its plan itself, and is read without a row");
 }
 
 TEST_CASE("public models are known by name, and one that is guessed by its size is doubted") {
@@ -422,23 +437,6 @@ TEST_CASE(
   CHECK(runtime("  deprecated_use_mcore_models .... False\n  use_legacy_models .............. False\n") ==
         "megatron-core");
   CHECK(runtime("  transformer_impl ............... transformer_engine\n") == "megatron-core");
-}
-
-TEST_CASE("Megatron's log of what no column says is named and not learned from") {
-  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
-  const auto why = [&](const std::string& argument, const std::string& value) {
-    std::string other = log;
-    other.insert(other.find("  bf16 "), "  " + argument + " ........ " + value + "\n");
-    const Measurements all = read(other);
-    return all.steps.empty() ? all.ignored.at(0).why : "";
-  };
-  for (const char* name : {"optimizer_cpu_offload", "cpu_offloading", "use_torch_fsdp2", "use_megatron_fsdp",
-                           "multi_latent_attention"}) {
-    CHECK(why(name, "True") == fmt::format("a run with {}, which no column says", name));
-    CHECK(why(name, "False").empty());
-  }
-  CHECK_THAT(why("data_parallel_sharding_strategy", "optim_grads"), Catch::Contains("optim_grads"));
-  CHECK(why("data_parallel_sharding_strategy", "no_shard").empty());
 }
 
 TEST_CASE(

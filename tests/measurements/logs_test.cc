@@ -6,6 +6,7 @@
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
 #include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 using namespace orrery;
 using namespace orrery::measurements;
@@ -91,6 +92,33 @@ TEST_CASE("torchtitan's logs of before late 2025 say their mesh and batch in oth
   replace_line("Building 2-D",
                "Building 3-D device mesh with ['dp_shard_mod_ep', 'dp_shard_in_ep', 'tp'], [2, 2, 2]");
   CHECK_THAT(read_text(text).ignored.at(0).why, Catch::Contains("experts"));
+}
+
+TEST_CASE("torchtitan's log of somebody's own flavor is of the model that is asked about, or of a row") {
+  std::string text = read_file(data("torchtitan.log"));
+  const std::size_t at = text.find("llama3 8B");
+  REQUIRE(at != std::string::npos);
+  text.replace(at, 9, "llama3 orrery");
+  const auto read_for = [&](const std::string& model) {
+    Measurements all;
+    Context context{load_cluster("dgx-h100"), ""};
+    if (!model.empty()) context.model = std::make_shared<const Workload>(load_workload(model));
+    read(Source("a.log", text), context, &all);
+    return all;
+  };
+  const Measurements same = read_for("llama3-8b");
+  REQUIRE(same.steps.size() == 1);
+  CHECK(same.steps[0].row.plan.job->workload.layers == 32);
+  CHECK(same.steps[0].row.measured_s == Approx(8 * 8192 / (8 * 6006.0)));
+  for (const char* other : {"", "llama3-70b"}) {
+    const Measurements none = read_for(other);
+    CHECK(none.steps.empty());
+    REQUIRE(none.logs.size() == 1);
+    CHECK(none.logs[0].steps_s.front() == Approx(8 * 8192 / (8 * 6004.0)));
+    CHECK(none.logs[0].batch == 8);
+  }
+  text.replace(text.find("sequence length 8192"), 20, "sequence length -192");
+  CHECK(read_for("").logs.empty());
 }
 
 TEST_CASE("Megatron-Bridge's log, which prints no arguments, is of the row of a table that names it") {

@@ -84,6 +84,12 @@ def test_whatif():
     by_text = orrery.whatif("gpt2", "dgx-a100", vary={"device_memory": "1,2", "global_batch": [8]}, **asked)
     same(by_text, "whatif", "gpt2", "dgx-a100", "--vary", "device-memory=1,2", "--vary", "global-batch=8", "--tokens", "1e9",
          "--seq-len", 512)
+    alone = orrery.whatif("gpt2", "dgx-a100", vary={"nodes": 2}, **asked)
+    same(alone, "whatif", "gpt2", "dgx-a100", "--vary", "nodes=2", "--tokens", "1e9", "--seq-len", 512)
+    for wrong in ({"tokens": -1}, {"samples": 0}, {"tokens": float("nan")}, {"tokens": 1e9, "samples": 5},
+                  {"tokens": 1e9, "deadline_days": -1}, {"tokens": 1e9, "budget_usd": 0}):
+        with pytest.raises(orrery.UserError):
+            orrery.whatif("gpt2", "dgx-a100", vary={"nodes": [1]}, seq_len=512, **wrong)
     refused = orrery.whatif("gpt2", "dgx-a100", vary={"nodes": [1, 2]}, tokens=1e9, budget_usd=1e-6, seq_len=512)
     code, _, stderr = command_line("whatif", "gpt2", "dgx-a100", "--vary", "nodes=1,2", "--tokens", "1e9",
                                    "--budget-usd", "1e-6", "--seq-len", 512)
