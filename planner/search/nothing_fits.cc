@@ -23,6 +23,25 @@ using JobPtr = std::shared_ptr<const Job>;
 constexpr int kRank = 16;              // of the adapters that are tried
 constexpr int kMostEstimated = 2'000;  // fitting plans of a change whose times are estimated
 
+// Memory does not depend on it, or one chunk of a stage takes least: left as the runtime has it.
+Pins without_details(Pins pins) {
+  if (!pins.bucket_bytes) pins.bucket_bytes = 0;
+  if (!pins.overlap_grad_reduce) pins.overlap_grad_reduce = true;
+  if (!pins.schedule && !pins.stage_layers && !pins.interleave) pins.interleave = 1;
+  return pins;
+}
+
+// Whoever asks what fits asks for the smallest micro-batch.
+Pins least_memory(const Job& job, const Pins& pins) {
+  Pins least = without_details(pins);
+  if (job.workload.transformer && !least.micro_batch) least.micro_batch = 1;
+  return least;
+}
+
+Choices plan_of(const Family& family, const Recomputed& recomputed, const Sharding& sharding) {
+  return family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
+}
+
 // The fastest of the plans that fit, by the closed form, with its memory and its step, in words; of a large
 // space the fastest of its first. Empty where none fits.
 std::string fastest(const JobPtr& job, const Pins& pins) {
@@ -35,13 +54,20 @@ std::string fastest(const JobPtr& job, const Pins& pins) {
     MemoryModel model(job);
     Estimator estimator(job);
     int estimated = 0;
-    for_each_plan(job, pins, [&](const Choices& choices) {
-      if (estimated == kMostEstimated) return;
-      const Memory memory = model.predict(choices);
-      if (!memory.fits()) return;
-      ++estimated;
-      const double step_s = estimator.times(choices).estimate_s;
-      if (!best || step_s < best->step_s) best = {choices, step_s, memory.total};
+    for_families_until(job, without_details(pins), [&](const Family& family) {
+      for (const Sharding& sharding : *family.shardings) {
+        // In the order of what they compute: the first that fits is the fastest.
+        for (const Recomputed& recomputed : *family.recomputes) {
+          const Choices choices = plan_of(family, recomputed, sharding);
+          const Memory memory = model.predict(choices);
+          if (!memory.fits()) continue;
+          ++estimated;
+          const double step_s = estimator.times(choices).estimate_s;
+          if (!best || step_s < best->step_s) best = {choices, step_s, memory.total};
+          break;
+        }
+      }
+      return estimated < kMostEstimated;
     });
   } catch (const UserError&) {
     return {};
@@ -51,25 +77,49 @@ std::string fastest(const JobPtr& job, const Pins& pins) {
                      human_seconds(best->step_s));
 }
 
-// The plan that takes least memory, in words; empty where none fits.
-std::string roomiest(const JobPtr& job, const Pins& pins) {
-  std::optional<std::pair<Choices, double>> best;
+// Calls `fit` with the plans that may take least memory of their families and fit, until it has seen enough.
+void for_small_plans(const JobPtr& job, const Pins& pins,
+                     const std::function<bool(const Choices&, const Memory&)>& fit) {
   try {
     MemoryModel model(job);
-    for_each_plan(job, pins, [&](const Choices& choices) {
-      const Memory memory = model.predict(choices);
-      if (memory.fits() && (!best || memory.total < best->second)) best = {choices, memory.total};
+    for_families_until(job, least_memory(*job, pins), [&](const Family& family) {
+      for (const Recomputed& recomputed : *family.recomputes) {
+        // Between nothing and everything run again lies what these leave of memory.
+        const bool partly = recomputed.kind == Recompute::full && recomputed.layers > 0;
+        if (partly && !pins.recompute_layers) continue;
+        for (const Sharding& sharding : *family.shardings) {
+          if (sharding.group > 0 && !pins.shard_group) continue;
+          const Choices choices = plan_of(family, recomputed, sharding);
+          const Memory memory = model.predict(choices);
+          if (memory.fits() && !fit(choices, memory)) return false;
+        }
+      }
+      return true;
     });
   } catch (const UserError&) {
     // The change makes the question nonsensical (a batch that does not divide, a mixed cluster): not an
     // answer.
   }
+}
+
+// The plan that takes least memory, in words; empty where none fits.
+std::string roomiest(const JobPtr& job, const Pins& pins) {
+  std::optional<std::pair<Choices, double>> best;
+  for_small_plans(job, pins, [&](const Choices& choices, const Memory& memory) {
+    if (!best || memory.total < best->second) best = {choices, memory.total};
+    return true;
+  });
   if (!best) return {};
   return fmt::format("{}, {}", describe(Plan{job, best->first}), human_bytes(best->second));
 }
 
 bool fits(const JobPtr& job, const Pins& pins) {
-  return !roomiest(job, pins).empty();
+  bool found = false;
+  for_small_plans(job, pins, [&](const Choices&, const Memory&) {
+    found = true;
+    return false;
+  });
+  return found;
 }
 
 void unpin_recomputation(Pins& pins) {

@@ -17,6 +17,7 @@
 #include "planner/evaluation/load.h"
 #include "planner/search/agenda.h"
 #include "planner/search/candidates.h"
+#include "planner/search/group_order.h"
 #include "planner/search/known_recipe.h"
 #include "planner/search/pareto.h"
 #include "planner/search/subsets.h"
@@ -435,8 +436,11 @@ const Subset* best_subset(const SearchResult& result, Objective objective) {
 }
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
-  job = with_order(with_splits(job, pins), pins);
+  const Cluster file = job->cluster;
+  job = with_group_order(with_order(with_splits(job, pins), pins), pins, options);
   SearchResult result = Search(job, pins, options).run();
+  result.group_order = moved_groups(file, job->cluster);
+  if (!result.group_order.empty()) result.why += " " + result.group_order;
   if (!options.subsets) return result;
   for (Cluster& alone : homogeneous_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);

@@ -97,6 +97,9 @@ struct SearchResult {
   std::vector<System>
       systems;  // the best plan of each kind; empty where one device or a pin of `sync` leaves one
   std::vector<Subset> subsets;  // of heterogeneous devices: what each alike part does alone
+  // Where the plans' cluster lists its groups of nodes in another order than the file: the sentence that says
+  // so (group_order.h), also of `why`.
+  std::string group_order;
   // The front of what was simulated, by rising step time: no simulated plan is better in one of step time,
   // cost, energy and memory and no worse in the others.
   std::vector<Evaluation> pareto;

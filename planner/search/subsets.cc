@@ -8,16 +8,12 @@
 #include "base/format.h"
 
 namespace orrery::planner {
-namespace {
 
-// For people: a name, or what is in it.
 std::string name_of(const Cluster& cluster, const NodeGroup& group) {
   if (!group.node.name.empty()) return group.node.name;
   return fmt::format("{} {}", group.node.devices,
                      cluster.profiles[static_cast<std::size_t>(group.node.profile)].name);
 }
-
-}  // namespace
 
 std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
   std::set<int> degraded;

@@ -14,4 +14,7 @@ namespace orrery::planner {
 // sound.
 std::vector<Cluster> homogeneous_subsets(const Cluster& cluster);
 
+// For people: the group's name, or what is in it.
+std::string name_of(const Cluster& cluster, const NodeGroup& group);
+
 }  // namespace orrery::planner

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
+#include "planner/closed_form/estimator.h"
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/space/space.h"
 #include "workloads/graph_layers.h"
@@ -21,64 +23,65 @@ bool layers_were_found(const Workload& workload) {
                     [](const Operator& a, const Operator& b) { return a.layer == b.layer; });
 }
 
-// Seconds of the slowest stage of the optimal cut into so many; infinite where there are fewer layers.
-double slowest_s(const std::shared_ptr<const Job>& job, GraphCuts& cuts, Geometries& geometries, int stages) {
+// Of a pipeline of so many stages, cut so that its slowest takes least, the step by the closed form with the
+// micro-batch that suits it best; infinite where there are fewer layers.
+double step_s(const std::shared_ptr<const Job>& job, GraphCuts& cuts, Geometries& geometries,
+              Estimator& estimator, int stages) {
   Choices choices;
   choices.pp = stages;
   choices.dp = job->cluster.devices() / stages;
-  const std::int64_t share = std::max<std::int64_t>(1, job->training.samples_each(choices.dp));
-  // As many micro-batches as keep a pipeline busy, where the batch has them.
-  for (const int size : divisors(share))
-    if (size == 1 || share / size >= 4 * stages) choices.micro_batch = size;
-  std::vector<PipelineStage> unlimited;
-  const PipelineChain chain = cuts.chain(choices, geometries.of(choices), &unlimited);
-  for (PipelineStage& stage : unlimited) stage.memory_bytes = 0;
-  const auto cut = optimal_cut(chain, unlimited);
-  return cut ? cut->slowest_s : std::numeric_limits<double>::infinity();
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const int size : divisors(std::max<std::int64_t>(1, job->training.samples_each(choices.dp)))) {
+    choices.micro_batch = size;
+    std::vector<PipelineStage> unlimited;
+    const PipelineChain chain = cuts.chain(choices, geometries.of(choices), &unlimited);
+    for (PipelineStage& stage : unlimited) stage.memory_bytes = 0;
+    const auto cut = optimal_cut(chain, unlimited);
+    if (!cut) break;
+    choices.stage_layers = cut->layers;
+    least_s = std::min(least_s, estimator.times(choices).estimate_s);
+    choices.stage_layers.clear();
+  }
+  return least_s;
 }
 
 }  // namespace
 
 std::shared_ptr<const Job> with_order(const std::shared_ptr<const Job>& job, const Pins& pins) {
   const int world = job->cluster.devices();
-  if (job->workload.transformer || world == 1 || pins.stage_layers || (pins.pp && *pins.pp == 1)) return job;
+  if (job->workload.transformer || world == 1) return job;
   // On this machine plans are there to be run, and the executor is tried on files as they are.
   if (job->cluster.fabric.transport == Transport::host || !layers_were_found(job->workload)) return job;
-  std::vector<int> counts = pins.pp ? std::vector<int>{*pins.pp} : divisors(world);
+  // Whatever is pinned: a pin leaves a part of the space that there is without it, or what is proven of the
+  // whole would not hold of the part.
+  std::vector<int> counts = divisors(world);
   std::erase_if(counts, [&](int stages) {
     return stages <= 1 || stages > kMostStages || world % stages != 0 ||
            !job->training.divides_over(world / stages);
   });
   if (counts.empty()) return job;
-  std::vector<std::shared_ptr<const Job>> jobs;
-  std::vector<std::vector<double>> slowest;
-  std::vector<double> least(counts.size(), std::numeric_limits<double>::infinity());
+  std::shared_ptr<const Job> best;
+  double best_s = std::numeric_limits<double>::infinity();
   for (const std::vector<int>& order : linear_orders(job->workload)) {
     auto moved = std::make_shared<Job>(*job);
     moved->workload = in_order(job->workload, order);
     // The file's own order comes first: with no heavy block there is no more to cut.
-    if (jobs.empty() && !has_parallel_branches(moved->workload)) return job;
-    jobs.push_back(std::move(moved));
-    GraphCuts cuts(jobs.back());
-    Geometries geometries(jobs.back());
-    slowest.emplace_back();
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      slowest.back().push_back(slowest_s(jobs.back(), cuts, geometries, counts[i]));
-      least[i] = std::min(least[i], slowest.back().back());
-    }
+    if (best == nullptr && !has_parallel_branches(moved->workload)) return job;
+    if (best == nullptr) best = moved;
+    GraphCuts cuts(moved);
+    Geometries geometries(moved);
+    Estimator estimator(moved);
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const int stages : counts)
+      least_s = std::min(least_s, step_s(moved, cuts, geometries, estimator, stages));
+    if (least_s >= best_s) continue;
+    best_s = least_s;
+    best = std::move(moved);
   }
-  // Every number of stages counts alike: by how much its slowest stage is above the best order's.
-  std::size_t best = 0;
-  double best_excess = std::numeric_limits<double>::infinity();
-  for (std::size_t order = 0; order < jobs.size(); ++order) {
-    double excess = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      if (least[i] < std::numeric_limits<double>::infinity()) excess += slowest[order][i] / least[i];
-    if (excess >= best_excess) continue;
-    best_excess = excess;
-    best = order;
-  }
-  return jobs[best];
+  if (!pins.stage_layers) return best;
+  // Pinned layers are those of an answer; or, where they add up to the file's alone, of the file.
+  const int layers = std::accumulate(pins.stage_layers->begin(), pins.stage_layers->end(), 0);
+  return layers == best->workload.layers ? best : job;
 }
 
 }  // namespace orrery::planner

@@ -41,7 +41,8 @@ std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched
 
 class Enumerator {
  public:
-  Enumerator(std::shared_ptr<const Job> job, const Pins& pins, const std::function<void(Family&&)>& visit)
+  // `visit`: whether it wants more.
+  Enumerator(std::shared_ptr<const Job> job, const Pins& pins, const std::function<bool(Family&&)>& visit)
       : job_(std::move(job)),
         pins_(pins),
         visit_(visit),
@@ -129,6 +130,7 @@ class Enumerator {
           }
           if (!admission_.plausible(choices)) continue;
           for_experts(choices);
+          if (enough_) return;
         }
       }
     }
@@ -465,6 +467,7 @@ class Enumerator {
   void add_family(Choices choices) {
     const bool searched = job_->runtime.overlaps_experts && choices.ep > 1;
     for (const bool overlap : {false, true}) {
+      if (enough_) return;
       if (pins_.overlap_experts ? *pins_.overlap_experts != overlap : overlap && !searched) continue;
       choices.overlap_experts = overlap;
       if (overlap && !admission_.supported(choices)) continue;
@@ -475,7 +478,7 @@ class Enumerator {
       std::optional<Family> family = lists_.family_of(choices);
       if (!family) continue;
       empty_ = false;
-      visit_(std::move(*family));
+      enough_ = !visit_(std::move(*family));
     }
   }
 
@@ -494,7 +497,7 @@ class Enumerator {
 
   std::shared_ptr<const Job> job_;
   const Pins& pins_;
-  const std::function<void(Family&&)>& visit_;
+  const std::function<bool(Family&&)>& visit_;
   int world_;
   LayerParts parts_;
   Geometries geometries_;
@@ -504,7 +507,7 @@ class Enumerator {
   std::vector<double> weights_;         // of the layers, for balanced cuts
   Admission admission_;
   FamilyLists lists_;
-  bool empty_ = true;
+  bool empty_ = true, enough_ = false;
   struct CutKey {
     int pp = 1, interleave = 1, tp = 1, micro_batch = 1;
     Schedule schedule = Schedule::one_f_one_b;
@@ -530,6 +533,14 @@ std::vector<int> divisors(std::int64_t n) {
 
 void for_each_family(const std::shared_ptr<const Job>& job, const Pins& pins,
                      const std::function<void(Family&&)>& visit) {
+  for_families_until(job, pins, [&](Family&& family) {
+    visit(std::move(family));
+    return true;
+  });
+}
+
+void for_families_until(const std::shared_ptr<const Job>& job, const Pins& pins,
+                        const std::function<bool(Family&&)>& visit) {
   Enumerator(job, pins, visit).run();
 }
 

@@ -30,7 +30,10 @@ namespace orrery::planner {
 // Throws UserError when the pins contradict each other, the job or what can be lowered.
 void for_each_family(const std::shared_ptr<const Job>& job, const Pins& pins,
                      const std::function<void(Family&&)>& visit);
-// The same, plan by plan.
+// The same until `visit` says that it has seen enough.
+void for_families_until(const std::shared_ptr<const Job>& job, const Pins& pins,
+                        const std::function<bool(Family&&)>& visit);
+// All of them, plan by plan.
 void for_each_plan(const std::shared_ptr<const Job>& job, const Pins& pins,
                    const std::function<void(const Choices&)>& visit);
 // The same as a list.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "planner/tables/layer_sums.h"
+#include "planner/tables/unlike_groups.h"
 #include "program/forms.h"
 #include "program/placement.h"
 
@@ -101,54 +103,108 @@ bool Geometries::tensor_everywhere_alike(const Choices& c, int ranks) const {
           node.intra.kind == IntraKind::shared_memory || node.devices == ranks);
 }
 
+GroupShape Geometries::unhindered(GroupShape shape) {
+  if (!uniform_ || job_->cluster.nodes() <= 1 || shape.nodes <= 1) return shape;
+  const NodeType& node = job_->cluster.groups.front().node;
+  shape.rooms = 1;
+  // The least that anything on this fabric takes: between neighbours under one switch.
+  shape.inter_latency_s = std::min(shape.inter_latency_s, shape_of({0, node.devices}).inter_latency_s);
+  shape.inter_bandwidth_bytes_per_s =
+      std::max(shape.inter_bandwidth_bytes_per_s,
+               std::min(node.nic.count, shape.ranks_per_node) * node.nic.bandwidth_bytes_per_s);
+  return shape;
+}
+
+bool Geometries::same_in_all_stages(const Choices& c, const Group& group, const GroupShape& shape) {
+  if (aligned(c)) return true;
+  if (!nodes_alike()) return false;
+  const int on_node = job_->cluster.groups.front().node.devices;
+  const int stride = stage_stride(c);
+  const std::uint64_t key = shape_key(unhindered(shape));
+  std::set<int> moves = {0};
+  for (int stage = 1; stage < c.pp; ++stage) {
+    if (!moves.insert(stage * stride % on_node).second) continue;
+    std::vector<int> moved = group.ranks;
+    for (int& rank : moved) rank += stage * stride;
+    if (shape_key(unhindered(shape_of(moved))) != key) return false;
+  }
+  return true;
+}
+
+// Of a typical message: groups of one kind differ in how much of it leaves a node.
+double Geometries::seconds_of(GroupKind kind, const GroupShape& shape) const {
+  constexpr double kBytes = 64e6;
+  return collective_s(kind == GroupKind::expert ? CollectiveKind::all_to_all : CollectiveKind::all_gather,
+                      kBytes, shape, *job_);
+}
+
+GroupShape Geometries::slowest_shape(const Plan& plan, GroupKind kind, const std::vector<int>& ranks) {
+  const Group own = group_of(kind, plan, 0);
+  GroupShape slowest = with_shared_ports(shape_of(own.ranks));
+  if (ranks.size() == 1) return slowest;
+  const int on_node = job_->cluster.groups.front().node.devices;
+  std::set<std::vector<int>> seen = {spread_over_nodes(own.ranks, on_node)};
+  double most_s = seconds_of(kind, slowest);
+  for (const int rank : ranks) {
+    const Group group = group_of(kind, plan, rank);
+    if (!seen.insert(spread_over_nodes(group.ranks, on_node)).second) continue;
+    const GroupShape alone = shape_of(group.ranks);
+    // As many lie across the end of a node with it as stand between two neighbours of it.
+    const int most = std::max(1, on_node / alone.ranks_per_node);
+    const GroupShape shape =
+        with_shared_ports(alone, std::clamp(std::abs(group.ranks[1] - group.ranks[0]), 1, most));
+    const double seconds = seconds_of(kind, shape);
+    if (seconds <= most_s) continue;
+    most_s = seconds;
+    slowest = shape;
+  }
+  return slowest;
+}
+
+void Geometries::fill_alone(const Plan& plan, const std::vector<int>& ranks, Geometry& geometry) {
+  const Choices& c = plan.choices;
+  double most_s = -1;
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    Coordinates at = coordinates_of(plan, rank);
+    at.pp = 0;
+    const int first = rank_of(plan, at);
+    if (!seen.insert(first).second) continue;
+    GroupShapes alone;
+    std::vector<GroupKind> data_alike;
+    double seconds = 0;
+    for (const GroupRule& rule : group_rules()) {
+      if ((!rule.in_layers && !rule.reduces_data) || !rule.used(plan)) continue;
+      const Group group = group_of(rule.kind, plan, first);
+      if (group.ranks.size() <= 1) continue;
+      const GroupShape shape = shape_of(group.ranks);
+      const bool same = same_in_all_stages(c, group, shape);
+      const bool alike =
+          rule.inside_tensor && tensor_everywhere_alike(c, static_cast<int>(group.ranks.size()));
+      if (rule.reduces_data && same) data_alike.push_back(group.kind);
+      if (!same && !rule.reduces_data && !alike) continue;
+      alone[group.kind] = unhindered(shape);
+      if (rule.in_layers && ranks.size() > 1) seconds += seconds_of(rule.kind, alone[group.kind]);
+    }
+    if (seconds <= most_s) continue;
+    most_s = seconds;
+    geometry.rank = first;
+    geometry.alone = std::move(alone);
+    geometry.data_alike = std::move(data_alike);
+  }
+}
+
 void Geometries::fill(const Choices& c, Geometry& geometry) {
   const Plan plan{job_, c};
   geometry.aligned = aligned(c);
-  // The least that anything on this fabric takes: between neighbours under one switch.
-  double least_latency_s = -1;
-  if (uniform_ && job_->cluster.nodes() > 1) {
-    const int next = job_->cluster.groups.front().node.devices;
-    least_latency_s = shape_of({0, next}).inter_latency_s;
-  }
-  const auto unhindered = [&](GroupShape shape) {
-    if (shape.nodes > 1 && least_latency_s >= 0) {
-      shape.rooms = 1;
-      shape.inter_latency_s = std::min(shape.inter_latency_s, least_latency_s);
-      const Nic& nic = job_->cluster.groups.front().node.nic;
-      shape.inter_bandwidth_bytes_per_s =
-          std::max(shape.inter_bandwidth_bytes_per_s,
-                   std::min(nic.count, shape.ranks_per_node) * nic.bandwidth_bytes_per_s);
-    }
-    return shape;
-  };
-  // Whether the group around the rank of each stage that stands there as rank 0 does in the first has rank
-  // 0's shape. Moved by whole nodes it has: the different moves within a node are looked at.
   const int on_node = job_->cluster.groups.front().node.devices;
-  const int stride = stage_stride(c);
-  const auto same_in_all_stages = [&](const Group& group, const GroupShape& shape) {
-    if (geometry.aligned) return true;
-    if (!nodes_alike()) return false;
-    const std::uint64_t key = shape_key(unhindered(shape));
-    std::set<int> moves = {0};
-    for (int stage = 1; stage < c.pp; ++stage) {
-      if (!moves.insert(stage * stride % on_node).second) continue;
-      std::vector<int> moved = group.ranks;
-      for (int& rank : moved) rank += stage * stride;
-      if (shape_key(unhindered(shape_of(moved))) != key) return false;
-    }
-    return true;
-  };
+  const std::vector<int> ranks = uniform_ ? ranks_unlike(c, on_node) : std::vector<int>{0};
   for (const GroupRule& rule : group_rules()) {
     if ((!rule.in_layers && !rule.reduces_data) || !rule.used(plan)) continue;
-    const Group group = group_of(rule.kind, plan, 0);
-    if (group.ranks.size() <= 1) continue;
-    const GroupShape shape = shape_of(group.ranks);
-    geometry.shapes[group.kind] = with_shared_ports(shape);
-    const bool same = same_in_all_stages(group, shape);
-    const bool alike = rule.inside_tensor && tensor_everywhere_alike(c, static_cast<int>(group.ranks.size()));
-    if (same || rule.reduces_data || alike) geometry.alone[group.kind] = unhindered(shape);
-    if (rule.reduces_data && same) geometry.data_alike.push_back(group.kind);
+    const GroupShape shape = slowest_shape(plan, rule.kind, ranks);
+    if (shape.ranks > 1) geometry.shapes[rule.kind] = shape;
   }
+  fill_alone(plan, ranks, geometry);
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
   // ports.
   std::vector<int> on_first_node(static_cast<std::size_t>(c.pp), 0);
@@ -159,7 +215,7 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     geometry.first_stage_on_node = of_stage;
     geometry.on_first_node = std::move(on_first_node);
   }
-  Coordinates at = coordinates_of(plan, 0);
+  Coordinates at = coordinates_of(plan, geometry.rank);
   for (int stage = 0; stage < c.pp && c.pp > 1; ++stage) {
     at.pp = stage;
     const int from = rank_of(plan, at);
@@ -251,8 +307,8 @@ const Geometry::Sharded& Geometries::sharded(const Choices& c, const Geometry& g
   if (fresh) {
     const Plan plan{job_, c};
     Geometry::Sharded& shapes = entry->second;
-    shapes.shard_alone = shape_of(group_of(GroupKind::shard, plan, 0).ranks);
-    shapes.replicate_alone = shape_of(group_of(GroupKind::replicate, plan, 0).ranks);
+    shapes.shard_alone = shape_of(group_of(GroupKind::shard, plan, geometry.rank).ranks);
+    shapes.replicate_alone = shape_of(group_of(GroupKind::replicate, plan, geometry.rank).ranks);
     shapes.shard = with_shared_ports(shapes.shard_alone);
     shapes.replicate = with_shared_ports(shapes.replicate_alone);
   }

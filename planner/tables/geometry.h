@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "planner/tables/layer_times.h"
 #include "program/plan.h"
+#include "program/program.h"
 #include "topologies/network.h"
 
 namespace orrery::planner {
@@ -35,13 +36,16 @@ int smallest_node(const Cluster& cluster);
 
 struct Geometry {
   int id = 0;
-  // Of rank 0's groups; ports that several groups of a node use at once are shared between them.
+  // Of rank 0's groups, or where a kind's groups stand differently on the nodes (unlike_groups.h), of the one
+  // that takes longest: a step waits for it. Ports that several groups of a node use at once are shared
+  // between them.
   GroupShapes shapes;
-  // The same with every group alone on the network: nothing is faster. The groups inside a layer only where
-  // those of every stage have rank 0's shape (around the rank that stands in its stage as rank 0 in the
-  // first: one rank of each stage, sending to one another, is what bounds look at); the data groups are rank
-  // 0's own.
+  // Of one rank of the first stage, every group alone on the network: nothing is faster. It is rank 0, or the
+  // one whose groups take longest. The groups inside a layer only where those of every stage have the same
+  // shape (around the rank that stands in its stage as that one in the first: one rank of each stage, sending
+  // to one another, is what bounds look at); the data groups are the rank's own.
   GroupShapes alone;
+  int rank = 0;                       // whose groups these are
   std::vector<GroupKind> data_alike;  // of the data groups, those that have that shape in every stage
   // Every stage stands on the machine as stage 0 does, moved by whole nodes: its groups have these shapes.
   bool aligned = false;
@@ -83,6 +87,14 @@ class Geometries {
   bool nodes_alike() const;
   bool aligned(const Choices& choices) const;
   bool tensor_everywhere_alike(const Choices& choices, int ranks) const;
+  double seconds_of(GroupKind kind, const GroupShape& shape) const;
+  // `ranks`: whose groups may be unlike (unlike_groups.h).
+  GroupShape slowest_shape(const Plan& plan, GroupKind kind, const std::vector<int>& ranks);
+  GroupShape unhindered(GroupShape shape);
+  // Whether the groups around the ranks that stand in their stages as a group's do in the first have the
+  // shape of that. Moved by whole nodes they have: the different moves within a node are looked at.
+  bool same_in_all_stages(const Choices& choices, const Group& group, const GroupShape& shape);
+  void fill_alone(const Plan& plan, const std::vector<int>& ranks, Geometry& geometry);
   void fill(const Choices& choices, Geometry& geometry);
   void fill_replicas(const Plan& plan, Geometry& geometry);
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/search/candidates.h"
+#include "planner/search/group_order.h"
 #include "planner/space/order_choice.h"
 #include "planner/space/space.h"
 #include "planner/space/split_choice.h"
@@ -44,11 +46,20 @@ Pins in_overlapped_buckets(std::optional<int> zero) {
   return pins;
 }
 
+SearchOptions exhaustive_options() {
+  SearchOptions options;
+  options.rank = Rank::nominal;
+  options.fit_probability = 0.5;
+  options.budget_s = 1e9;
+  return options;
+}
+
 // The best of the space by simulating all of it; whether `answer` is in it.
 double exhaustive(const Question& question, const Choices& answer, bool* listed) {
   std::vector<Plan> plans;
   *listed = false;
-  const auto job = with_order(with_splits(question.job, question.pins), question.pins);
+  const auto job = with_group_order(with_order(with_splits(question.job, question.pins), question.pins),
+                                    question.pins, exhaustive_options());
   for (const Choices& choices : enumerate(job, question.pins)) {
     *listed |= choices == answer;
     plans.push_back({job, choices});
@@ -76,11 +87,7 @@ std::shared_ptr<Job> heterogeneous_job(const std::string& workload, int of_each,
 
 void check_exhaustive(const std::vector<Question>& questions) {
   for (const Question& question : questions) {
-    SearchOptions options;
-    options.rank = Rank::nominal;
-    options.fit_probability = 0.5;
-    options.budget_s = 1e9;
-    const SearchResult result = planner::search(question.job, question.pins, options);
+    const SearchResult result = planner::search(question.job, question.pins, exhaustive_options());
     INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
     CHECK(result.proven);
     CHECK(result.gap == 0);
@@ -142,6 +149,33 @@ TEST_CASE("so it is with compression, parameter servers, split operators and het
       {heterogeneous_job("gpt2", 1, 12, 128), shared},
       {heterogeneous_job("resnet50", 1, 48, 0), shared},
   });
+}
+
+TEST_CASE("in which order a file lists its groups of nodes makes no difference") {
+  // Nineteen devices divide by nothing: a pipeline, whose head is best not on an A100.
+  auto fast_first = make_job("llama3-8b", "dgx-h100", 16, 96, 8192);
+  Cluster& cluster = fast_first->cluster;
+  const Cluster other = load_cluster("aws-p4d-24xlarge");
+  cluster.profiles.push_back(other.profiles[other.groups.front().node.profile]);
+  cluster.groups.push_back({other.groups.front().node, 1});
+  NodeType& slow = cluster.groups.back().node;
+  slow.profile = static_cast<int>(cluster.profiles.size()) - 1;
+  slow.devices = slow.nic.count = 3;
+  slow.nic.of_device = {0, 1, 2};
+  slow.name = "a";
+  cluster.groups.front().node.name = "h";
+  auto slow_first = std::make_shared<Job>(*fast_first);
+  std::swap(slow_first->cluster.groups.front(), slow_first->cluster.groups.back());
+  SearchOptions options;
+  options.rank = Rank::nominal;
+  options.subsets = false;
+  const SearchResult of_fast = planner::search(fast_first, {}, options);
+  const SearchResult of_slow = planner::search(slow_first, {}, options);
+  CHECK(of_fast.plans.front().step_time_s() == Approx(of_slow.plans.front().step_time_s()).epsilon(0.02));
+  CHECK_THAT(of_fast.group_order, Catch::Contains("1 node of a, then 2 nodes of h"));
+  CHECK_THAT(of_fast.why, Catch::Contains(of_fast.group_order));
+  CHECK(of_slow.group_order.empty());
+  CHECK(of_fast.plans.front().plan.job->cluster.groups.front().node.devices == 3);
 }
 
 // A minute: test_planner "[.long]".
@@ -319,6 +353,19 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     // Of 70 billion parameters not even the adapters' base fits.
     CHECK_THAT(refusal(make_job("llama2-70b", "pcie-4090", 1, 1, 1024), {}),
                !Catch::Contains("(`lora_rank` 16)"));
+  }
+  SECTION("without looking at every plan of every change") {
+    // Of millions of plans, for each number of nodes and each length: by the families alone.
+    const auto job = make_job("deepseek-v3", "dgx-h100", 16, 16, 4096);
+    std::int64_t families = 0;
+    const std::clock_t before = std::clock();
+    for_each_family(job, {}, [&](Family&&) { ++families; });
+    const std::clock_t listed = std::clock() - before;
+    const std::string text = refusal(job, {});
+    const std::clock_t told = std::clock() - before - listed;
+    INFO(families << " families, listed in " << listed << ", told of in " << told);
+    CHECK_THAT(text, Catch::Contains("nodes") && Catch::Contains("(`lora_rank` 16 and"));
+    CHECK(told < 60 * listed);
   }
   SECTION("a pin that stands in the way") {
     Pins pins;

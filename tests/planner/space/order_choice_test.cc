@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/closed_form/pipeline_cut.h"
+#include "planner/space/space.h"
 #include "planner/space/split_choice.h"
 #include "sim/simulator.h"
 #include "tests/support/jobs.h"
@@ -84,6 +85,33 @@ TEST_CASE("a tower is run through before the next is begun: one tensor crosses i
   choices.pp = 1;
   choices.dp = 2;
   CHECK(cut_excess(Plan{chosen, choices}) == 0);
+}
+
+TEST_CASE("a pin leaves the order as it is without it, and an answer's layers can be pinned") {
+  const auto job = make_job("dlrm-sparse", "aws-g6-48xlarge", 32, 8192, 0, "deepspeed");
+  const auto chosen = with_order(job, {});
+  REQUIRE(chosen->workload.layers > job->workload.layers);
+  const auto same_as_chosen = [&](const Pins& pins) {
+    const auto& own = with_order(job, pins)->workload;
+    REQUIRE(own.operators.size() == chosen->workload.operators.size());
+    for (std::size_t i = 0; i < own.operators.size(); ++i) {
+      CHECK(own.operators[i].name == chosen->workload.operators[i].name);
+      CHECK(own.operators[i].layer == chosen->workload.operators[i].layer);
+    }
+  };
+  for (const int pp : {1, 2, 4, 8}) {
+    Pins pins;
+    pins.pp = pp;
+    same_as_chosen(pins);
+  }
+  Pins pins;
+  pins.pp = 2;
+  pins.stage_layers = {1, chosen->workload.layers - 1};
+  same_as_chosen(pins);
+  CHECK_FALSE(enumerate(with_order(job, pins), pins).empty());
+  // Of the file's own layers, as its author counts them.
+  pins.stage_layers = {1, job->workload.layers - 1};
+  CHECK(with_order(job, pins).get() == job.get());
 }
 
 TEST_CASE("layered graphs, transformers and numbered layers stay in their order") {
