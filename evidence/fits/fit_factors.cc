@@ -371,7 +371,9 @@ class Fit {
     }
     for (const auto& [device, speed] : speeds) {
       const auto file = sources / "topologies/devices" / (device + ".textproto");
-      if (std::filesystem::exists(file)) write_fields(file, {{"training_speed", speed}});
+      // 1 is what no step has set (foundation_of, topologies/device_catalog.h).
+      const double set = std::abs(speed - 1) < 5e-4 ? 1.001 : speed;
+      if (std::filesystem::exists(file)) write_fields(file, {{"training_speed", set}});
     }
     for (const auto& [framework, of] : cells)
       if (is_of_sequences(runtime_file(framework), of.size()))
