@@ -37,6 +37,7 @@ std::shared_ptr<const Job> with_group_order(const std::shared_ptr<const Job>& jo
   const std::size_t groups = job->cluster.groups.size();
   if (groups < 2 || groups > kMostGroups || !job->cluster.overrides.empty() || pins.pp.value_or(0) == 1)
     return job;
+  if (pins.stage_layers) return job;  // dealt to the stages that the file's order gives
   std::vector<std::size_t> order(groups);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shared_ptr<const Job> best = job;
