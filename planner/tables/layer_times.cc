@@ -50,7 +50,9 @@ class Layout {
       const Instruction& instruction = program_.instructions[i];
       double start = free[static_cast<std::size_t>(instruction.stream)];
       for (const std::uint32_t before : instruction.after) start = std::max(start, ends[before]);
-      const double duration = sketch_.work_s[i] + communication_seconds(instruction, sketch_.beside_s[i]);
+      const double waiting = waiting_s(instruction);
+      const double duration =
+          sketch_.work_s[i] + (communication_seconds(instruction, sketch_.beside_s[i]) + waiting);
       const double end = start + duration;
       ends.push_back(end);
       free[static_cast<std::size_t>(instruction.stream)] = end;
@@ -75,8 +77,7 @@ class Layout {
         else
           current->travels.emplace_back(start, end);
       }
-      if (current != nullptr && instruction.form != Parallelism::data)
-        current->waiting_s += waiting_s(instruction);
+      if (current != nullptr && instruction.form != Parallelism::data) current->waiting_s += waiting;
       ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
       if (!ending) issued_s += sketch_.host_s[i];
       if (current != nullptr) {
@@ -141,14 +142,14 @@ class Layout {
     return shape == shapes_.end() ? 0 : waiting_seconds(instruction, shape->second.ranks, job_.runtime);
   }
 
+  // What of its traffic shows, without waiting_s.
   double communication_seconds(const Instruction& instruction, double beside_s) const {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
       const double alone_s =
           collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
-      return shown_seconds(instruction, alone_s, beside_s, shape->second, sketch_.expert_exposed) +
-             waiting_seconds(instruction, shape->second.ranks, job_.runtime);
+      return shown_seconds(instruction, alone_s, beside_s, shape->second, sketch_.expert_exposed);
     }
     if (instruction.op == Op::exchange) {
       const auto shape = shapes_.find(form_of(instruction.form).exchanges_in);
