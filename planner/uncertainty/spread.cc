@@ -1,7 +1,10 @@
 #include "planner/uncertainty/spread.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
+#include <set>
 #include <string>
 
 #include "base/embedded.h"
@@ -36,23 +39,30 @@ double sd_of(const Members& members, std::string_view name, double unknown) {
   return unknown;
 }
 
+// Whom evidence names: software, devices or networks.
+std::set<std::string, std::less<>> names_of(Level level) {
+  std::set<std::string, std::less<>> names;
+  for (const proto::FactorSpread& factor : spreads().factor())
+    if (level_of(factor_from_name(factor.factor())) == level)
+      for (const auto& member : factor.member()) names.insert(member.name());
+  return names;
+}
+
 bool known(Level level, std::string_view name) {
-  for (const proto::FactorSpread& factor : spreads().factor()) {
-    if (level_of(factor_from_name(factor.factor())) != level) continue;
-    for (const auto& member : factor.member())
-      if (member.name() == name) return true;
-  }
-  return false;
+  static const std::array all = {names_of(Level::framework), names_of(Level::device),
+                                 names_of(Level::network)};
+  return all.at(static_cast<std::size_t>(level)).contains(name);
 }
 
 // Whether evidence names a device of that vendor.
 bool known_vendor(const std::string& vendor) {
-  for (const proto::FactorSpread& factor : spreads().factor()) {
-    if (level_of(factor_from_name(factor.factor())) != Level::device) continue;
-    for (const auto& member : factor.member())
-      if (is_catalog_device(member.name()) && catalog_device(member.name()).vendor == vendor) return true;
-  }
-  return false;
+  static const std::set<std::string> vendors = [] {
+    std::set<std::string> found;
+    for (const std::string& name : names_of(Level::device))
+      if (is_catalog_device(name)) found.insert(catalog_device(name).vendor);
+    return found;
+  }();
+  return vendors.contains(vendor);
 }
 
 // `orrery calibrate` measures devices and network of one machine together; the catalog's profiles are fitted
