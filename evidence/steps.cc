@@ -11,6 +11,7 @@
 #include "evidence/machines.h"
 #include "evidence/models.h"
 #include "planner/closed_form/figures.h"
+#include "planner/space/balance.h"
 #include "program/placement.h"
 #include "proto/evidence.pb.h"
 #include "proto/textproto.h"
@@ -411,7 +412,7 @@ class StepReader {
     if (!row_.stated("vp_interleave") && reading().chunk_a_layer() && c.pp > 1)
       chunks = std::max(1, layers / c.pp);
     if (c.pp > layers) throw Unreadable{fmt::format("{} stages of {} layers", c.pp, layers)};
-    if (c.pp * chunks > layers) {
+    if (c.pp * chunks > layers && !ends_count(layers, c.pp * chunks)) {
       assume(fmt::format("{} model chunks of {} layers", layers / c.pp * c.pp, layers),
              fmt::format("{} are more than layers", c.pp * chunks), kNearestChunksWiden);
       chunks = layers / c.pp;
@@ -431,6 +432,13 @@ class StepReader {
     if (expert_ranks(c) % c.ep != 0)
       throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c))};
     c.stage_layers = said().plan.stage_layers.value_or(stage_layers(reading(), layers, c.pp * c.interleave));
+    if (c.stage_layers.empty() && ends_count(layers, c.pp * c.interleave))
+      c.stage_layers = planner::ends_count_cut(layers, c.pp * c.interleave);
+  }
+
+  // Megatron refuses unequal parts that nobody asked for, and to count the ends is the usual way to ask.
+  bool ends_count(int layers, int parts) const {
+    return !reading().cut_by_layers_alone() && planner::ends_fill_parts(layers, parts);
   }
 
   void read_sharding() {

@@ -243,7 +243,8 @@ void check_pipeline(const Plan& plan) {
       }
     }
   }
-  if (parts > std::max(workload.layers, 1)) {
+  // Of cuts by hand the ends may have no layer: the embedding and the head are theirs.
+  if (parts > std::max(workload.layers, 1) && choices.stage_layers.empty()) {
     reject(fmt::format("`pp` {}{}: more parts than the {} layers of {}", choices.pp,
                        choices.interleave > 1 ? fmt::format(" `interleave` {}", choices.interleave) : "",
                        workload.layers, workload.name),

@@ -45,7 +45,7 @@ class CutRefinement {
     for (int move = 0; idle < parts * parts && left_ > 0; move = (move + 1) % (parts * parts)) {
       const int from = move / parts, to = move % parts;
       ++idle;
-      if (from == to || layers[from] == 1 || !looked_at(from, to, parts)) continue;
+      if (from == to || layers[from] <= least_layers(from, parts) || !looked_at(from, to, parts)) continue;
       --layers[from];
       ++layers[to];
       if (better(layers, best)) {
@@ -60,9 +60,11 @@ class CutRefinement {
   }
 
  private:
+  static bool is_end(int part, int parts) { return part == 0 || part == parts - 1; }
+  // The ends have the embedding and the head.
+  static int least_layers(int part, int parts) { return is_end(part, parts) ? 0 : 1; }
   static bool looked_at(int from, int to, int parts) {
-    const auto end = [&](int part) { return part == 0 || part == parts - 1; };
-    return parts <= kAllMoves || std::abs(from - to) == 1 || end(from) || end(to);
+    return parts <= kAllMoves || std::abs(from - to) == 1 || is_end(from, parts) || is_end(to, parts);
   }
 
   double value(double step_s, double compute_s, double memory_bytes) const {

@@ -94,14 +94,18 @@ double heaviest_part(const std::vector<double>& layers, const std::vector<int>& 
   return heaviest;
 }
 
-std::vector<int> ends_count_cut(const Job& job, int parts) {
-  const int count = job.workload.layers + 2;
+std::vector<int> ends_count_cut(int layers, int parts) {
+  const int count = layers + 2;
   std::vector<int> cut;
   for (int part = 0; part < parts; ++part) cut.push_back(count / parts + (part < count % parts ? 1 : 0));
+  if (cut.back() < 1) return {};
   --cut.front();
   --cut.back();
-  if (*std::min_element(cut.begin(), cut.end()) < 1) return {};
   return cut;
+}
+
+bool ends_fill_parts(int layers, int parts) {
+  return parts > 2 && layers % parts != 0 && (layers + 2) % parts == 0;
 }
 
 }  // namespace orrery::planner

@@ -298,6 +298,7 @@ class Enumerator {
         choices.interleave = interleave;
         choices.stage_layers = pins_.stage_layers.value_or(std::vector<int>{});
         Choices shared = choices;
+        if (choices.pp > 1 && ends_fill(choices.pp * interleave)) shared.stage_layers = cuts(choices).back();
         if (!even) shared.replica_batches = admission_.some_shares(choices);
         if ((!even && shared.replica_batches.empty()) || !admission_.supported(shared)) continue;
         for (const auto& layers : cuts(choices)) {
@@ -316,6 +317,7 @@ class Enumerator {
     if (graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
     if (choices.interleave > 1 && (heterogeneous_ || parts_.layers_alike())) return;
     const int parts = choices.pp * choices.interleave;
+    if (parts > job_->workload.layers) return;  // one cut alone
     std::vector<std::vector<int>> known = cuts(choices);
     known.front() = even_cut(*job_, parts);
     const auto add = [&](std::vector<int>&& cut) {
@@ -355,15 +357,20 @@ class Enumerator {
     const auto [entry, fresh] = cut_lists_.try_emplace(key);
     if (!fresh) return entry->second;
     if (pins_.stage_layers) return entry->second = {*pins_.stage_layers};
-    entry->second = {{}};
-    if (c.pp == 1 || (c.interleave > 1 && !graph_cuts_)) return entry->second;
-    std::set<std::vector<int>> seen = {even_cut(*job_, c.pp * c.interleave)};
+    const int parts = c.pp * c.interleave;
+    if (parts <= std::max(1, job_->workload.layers)) entry->second = {{}};
+    if (c.pp == 1) return entry->second;
+    if (c.interleave > 1 && !graph_cuts_) {
+      if (ends_fill(parts)) entry->second.push_back(ends_count_cut(job_->workload.layers, parts));
+      return entry->second;
+    }
+    std::set<std::vector<int>> seen = {even_cut(*job_, parts)};
     std::vector<std::vector<int>> cuts;
     if (c.interleave == 1) cuts.push_back(balanced_cut(weights_, c.pp));
     if (graph_cuts_) {
       for (std::vector<int>& cut : graph_cuts_->of(c, geometries_.of(c))) cuts.push_back(std::move(cut));
     } else {
-      cuts.push_back(ends_count_cut(*job_, c.pp));
+      cuts.push_back(ends_count_cut(job_->workload.layers, c.pp));
     }
     for (std::vector<int>& cut : cuts)
       if (!cut.empty() && seen.insert(cut).second) entry->second.push_back(std::move(cut));
@@ -430,13 +437,15 @@ class Enumerator {
     return admission_.passes(asked);
   }
 
+  bool ends_fill(int parts) const { return !graph_cuts_ && ends_fill_parts(job_->workload.layers, parts); }
+
   // Chunks of a stage: those that divide its layers (where stages are unequal, the layers of either kind).
   std::vector<int> chunks_of(int pp) const {
     const int layers = job_->workload.layers;
     std::set<int> counts;
     for (const int of : {layers / pp, (layers + pp - 1) / pp})
       for (const int v : divisors(std::max(1, of)))
-        if (pp * v <= layers) counts.insert(v);
+        if (pp * v <= layers || ends_fill(pp * v)) counts.insert(v);
     return {counts.begin(), counts.end()};
   }
 

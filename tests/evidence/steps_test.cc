@@ -158,9 +158,16 @@ TEST_CASE("what a row leaves open is taken by defaults that are said, with how f
       read("x,NeMo,2024,GPT,24,2048,16,2048,H100,16,8,bf16,1,1,,,1204,4,full,6.02,,,");
   CHECK(nearest.plan.job->training.global_batch == 1152);
   CHECK(nearest.measured_s == Approx(6.02 * 1152 / 1204));
-  // More chunks than layers.
-  CHECK(read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
+  // More chunks than layers; but embedding and head may count as two.
+  CHECK(read("x,NeMo,2024,GPT,31,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
         7);
+  const Choices counted =
+      read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices;
+  CHECK(counted.interleave == 8);
+  REQUIRE(counted.stage_layers.size() == 32);
+  CHECK(counted.stage_layers.front() == 0);
+  CHECK(counted.stage_layers[1] == 1);
+  CHECK(counted.stage_layers.back() == 0);
 }
 
 TEST_CASE("where no micro-batch is stated, the fastest that fits is taken, and said") {

@@ -103,6 +103,22 @@ TEST_CASE("dualpipe-v has two chunks a stage and two micro-batches for each stag
   CHECK(mentions(refusal(choices, 8), "more parts than the 4 layers"));
 }
 
+TEST_CASE("a pipeline's ends may have no layer, which its other parts must") {
+  Choices choices;
+  choices.pp = 3;
+  choices.stage_layers = {0, 4, 0};
+  CHECK(refusal(choices) == "");
+  choices.stage_layers = {2, 0, 2};
+  CHECK(refusal(choices) == "`stage_layers`: stage 1 has no layer (expected at least one layer a stage)");
+  choices.schedule = Schedule::interleaved;
+  choices.pp = 2;
+  choices.interleave = 3;
+  choices.stage_layers = {0, 1, 1, 1, 1, 0};
+  CHECK(refusal(choices) == "");
+  choices.stage_layers = {};
+  CHECK(mentions(refusal(choices), "more parts than the 4 layers"));
+}
+
 TEST_CASE("tensor parallelism must divide the heads") {
   Choices choices;
   choices.tp = 3;

@@ -54,6 +54,9 @@ std::vector<Plan> long_plans() {
     Choices uneven = choose(1, 4, 4, Schedule::one_f_one_b, 1);
     uneven.stage_layers = {3, 1, 3, 1};
     plans.push_back(pipeline(cluster, 2, uneven, 90));
+    Choices ends = choose(1, 2, 8, Schedule::interleaved, 1, 5);
+    ends.stage_layers = {0, 1, 1, 1, 1, 1, 1, 1, 1, 0};
+    plans.push_back(pipeline(cluster, 2, ends, 64));
     Choices experts = choose(1, 4, 4, Schedule::one_f_one_b, 1);
     experts.ep = 4;
     plans.push_back(pipeline(cluster, 2, experts, 64, 8));

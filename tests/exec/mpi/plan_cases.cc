@@ -65,6 +65,18 @@ std::vector<PlanCase> dense_cases() {
             [](Choices& c) {
               c.stage_layers = {1, 3};
             })},
+      {"pp2 interleaved, ends without layers", true,
+       with(choices(1, 2, 1, 2, Schedule::interleaved),
+            [](Choices& c) {
+              c.interleave = 3;
+              c.stage_layers = {0, 1, 1, 1, 1, 0};
+            })},
+      {"pp2 dp2 zero3, no layer with the head", false,
+       with(choices(1, 2, 2, 1),
+            [](Choices& c) {
+              c.zero = 3;
+              c.stage_layers = {4, 0};
+            })},
       {"pp2 zero-bubble", false, choices(1, 2, 1, 2, Schedule::zero_bubble)},
       {"dp2 zero2", false, with(choices(1, 1, 2, 1), [](Choices& c) { c.zero = 2; })},
       {"dp2 zero3", true, with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 3; })},

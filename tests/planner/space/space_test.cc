@@ -67,6 +67,25 @@ TEST_CASE("the space of two devices counted by hand") {
   CHECK(pipeline == 18);
 }
 
+TEST_CASE("chunks are cut with embedding and head as layers where they are equal only so") {
+  const auto job = make_job("llama3-405b", "dgx-h100", 128, 16, 8192);
+  REQUIRE(job->workload.layers == 126);
+  Pins pins;
+  pins.tp = 8;
+  pins.pp = 16;
+  pins.schedule = Schedule::interleaved;
+  std::map<int, std::set<std::vector<int>>> cuts;
+  for (const Choices& c : enumerate(job, pins)) cuts[c.interleave].insert(c.stage_layers);
+  std::vector<int> eights(128, 1);
+  eights.front() = eights.back() = 0;
+  REQUIRE(cuts.contains(8));
+  CHECK(cuts[8] == std::set<std::vector<int>>{eights});  // 128 chunks of 126 layers have no even cut
+  std::vector<int> fours(64, 2);
+  fours.front() = fours.back() = 1;
+  CHECK(cuts[4] == std::set<std::vector<int>>{{}, fours});
+  CHECK(cuts[7] == std::set<std::vector<int>>{{}});
+}
+
 TEST_CASE("every plan of a space passes the check of plans and no two are equal") {
   for (const auto& job :
        {make_job("gpt2", "dgx-a100", 8, 16, 128), make_job("llama3-8b", "dgx-h100", 16, 32, 4096),
