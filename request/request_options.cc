@@ -175,7 +175,8 @@ void add_search(Request& request, std::vector<Setting>& all) {
       request.search.rank, rank_from_name));
   all.push_back(number_option(training("fit_probability", "P",
                                        "least probability with which a proposed plan fits in memory; if no "
-                                       "plan reaches it, plans that are predicted to fit are proposed",
+                                       "plan reaches it, those about as likely to fit as the likeliest "
+                                       "are proposed",
                                        fmt::format("{}", planner::SearchOptions{}.fit_probability)),
                               request.search.fit_probability, kProbability));
   Option top = training(

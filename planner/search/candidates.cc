@@ -240,8 +240,10 @@ Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, 
   fitting.fillable = std::min(1.0, fillable_share(fit_probability, spread));
   fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable, progress);
   if (fitting.candidates.promising.empty() && fitting.candidates.tight > 0) {
-    fitting.fillable = 1;
-    fitting.candidates = gather(job, pins, objective, kept, estimator, 1, progress);
+    // None is likely enough: the best of those about as likely as the likeliest.
+    const Memory& least = fitting.candidates.smallest_memory;
+    fitting.fillable = std::min(1.0, least.needed / least.capacity * (1 + kNearLeastMemory));
+    fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable, progress);
   }
   if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
   if (!pins.stage_layers) refine_cuts(job, objective, fitting.fillable, estimator, &fitting.candidates);

@@ -37,7 +37,8 @@ struct Candidates {
   std::optional<Candidate> almost_fits;  // with kMoreMemory more memory: the fastest of these by its estimate
 };
 constexpr std::size_t kMostPromising = 4096;
-constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitivities
+constexpr double kMoreMemory = 0.1;        // the "10% more memory" of the sensitivities
+constexpr double kNearLeastMemory = 0.02;  // above the least: about as likely to fit
 
 // Throws UserError where for_each_plan does.
 // `fillable`: the share of a device's capacity that plans may be predicted to fill.
@@ -48,8 +49,8 @@ struct Fitting {
   Candidates candidates;
   double fillable = 1;  // that they were gathered with
 };
-// Those that fit with `fit_probability`; where no plan does, those that are predicted to fit. Throws NoAnswer
-// where there are none either.
+// Those that fit with `fit_probability`; where no plan does, those that are about as likely to as the
+// likeliest (kNearLeastMemory). Throws NoAnswer where none is predicted to fit.
 Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
                        Estimator& estimator, const Spread& spread, double fit_probability,
                        const SearchProgress& progress = {});

@@ -251,7 +251,7 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
   if (best.interval && best.interval->fit_probability < fit_probability * (1 - 1e-9))
     found.push_back(
         fmt::format("{} fits in memory with {:.0f}% probability, not {:.0f}%: it takes {} of {}, and "
-                    "no plan of this question is more likely to fit",
+                    "no plan of this question is much more likely to fit",
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
   for (std::string& warning : warnings_about(best.plan)) found.push_back(std::move(warning));

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "tests/support/jobs.h"
 #include "tests/support/small_plans.h"
 #include "topologies/readers/catalog.h"
 
@@ -50,13 +51,13 @@ std::vector<Plan> long_plans() {
       plans.push_back(pipeline(cluster, 2, choose(1, 8, 2, Schedule::gpipe, zero), 128));
       plans.push_back(pipeline(cluster, 2, choose(1, 8, 2, Schedule::zero_bubble, zero), 130));
     }
-    plans.push_back(pipeline(cluster, 2, choose(2, 4, 2, Schedule::interleaved, 1, 2), 64));
+    plans.push_back(pipeline(cluster, 2, choose(2, 4, 2, Schedule::interleaved, 1, 2), 2600));
     Choices uneven = choose(1, 4, 4, Schedule::one_f_one_b, 1);
     uneven.stage_layers = {3, 1, 3, 1};
     plans.push_back(pipeline(cluster, 2, uneven, 90));
     Choices ends = choose(1, 2, 8, Schedule::interleaved, 1, 5);
     ends.stage_layers = {0, 1, 1, 1, 1, 1, 1, 1, 1, 0};
-    plans.push_back(pipeline(cluster, 2, ends, 64));
+    plans.push_back(pipeline(cluster, 2, ends, 2600));
     Choices experts = choose(1, 4, 4, Schedule::one_f_one_b, 1);
     experts.ep = 4;
     plans.push_back(pipeline(cluster, 2, experts, 64, 8));
@@ -101,6 +102,21 @@ TEST_CASE("a condensed step is the whole one: time, work, energy and its parts")
   std::sort(errors.begin(), errors.end());
   CAPTURE(errors.back());
   CHECK(errors[errors.size() / 2] < 1e-4);
+}
+
+TEST_CASE("interleaved pipelines, whose queue may fill late, are simulated whole unless that takes long") {
+  Choices choices = choose(8, 9, 1, Schedule::interleaved, 0, 3);
+  choices.sequence_parallel = true;
+  const auto of = [&](std::int64_t batch) {
+    return Plan{make_job("llama3-70b", "dgx-h100", 72, batch, 8192), choices};
+  };
+  CHECK_FALSE(condensed(of(144)));
+  REQUIRE(condensed(of(576)));
+  SimulationOptions options;
+  options.keep_timeline = false;
+  const double whole_s = simulate_all({of(576)}, options, 1).front().step_time_s;
+  options.condense = true;
+  CHECK(simulate_all({of(576)}, options, 1).front().step_time_s == Approx(whole_s).epsilon(0.012));
 }
 
 TEST_CASE("what would save little, or whose replicas differ, is simulated whole") {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "planner/search/agenda.h"
+#include "planner/search/candidates.h"
 #include "planner/search/known_recipe.h"
 #include "planner/search/search.h"
 #include "tests/support/jobs.h"
@@ -64,6 +65,22 @@ TEST_CASE("a pinned plan that may not fit is answered with a warning, one that d
   SearchOptions options;
   options.fit_probability = best.interval->fit_probability - 0.01;
   CHECK(planner::search(job, pins, options).warnings.empty());
+}
+
+TEST_CASE("where no plan is likely enough to fit, the answer is about as likely as the likeliest") {
+  const auto job = make_job("llama3-8b", "dgx-h100", 2, 8, 2048, "typical");
+  SearchOptions leanest;
+  leanest.objective = Objective::memory;
+  const double least_bytes = planner::search(job, {}, leanest).plans.front().memory.needed;
+  for (const double wanted : {0.95, 0.8}) {
+    SearchOptions options;
+    options.fit_probability = wanted;
+    const SearchResult result = planner::search(job, {}, options);
+    const Evaluation& best = result.plans.front();
+    REQUIRE(best.interval->fit_probability < wanted);
+    CHECK(best.memory.needed <= least_bytes * (1 + kNearLeastMemory));
+    CHECK_THAT(result.warnings.front(), Catch::Contains("much more likely to fit"));
+  }
 }
 
 TEST_CASE("a pin that the runtime cannot run is answered with a warning that says so") {
