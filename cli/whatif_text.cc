@@ -231,15 +231,53 @@ std::string foundations(const whatif::Result& result) {
   return text;
 }
 
+bool has(const whatif::Combination& combination, const std::pair<std::string, std::string>& varied) {
+  return std::find(combination.begin(), combination.end(), varied) != combination.end();
+}
+
+// The fastest and the cheapest of those that stand out, as sentences.
+std::string best_points(const whatif::Result& result, const whatif::Selection& selection) {
+  const auto& [cheapest, fastest, front] = selection;
+  if (!fastest) return {};
+  if (fastest == cheapest) return sentence(result, "Fastest and cheapest", *fastest);
+  std::string text = sentence(result, "Fastest", *fastest);
+  if (cheapest) text += sentence(result, "Cheapest", *cheapest);
+  return text;
+}
+
+// A price is what one assumes, not what one chooses: each has its own best.
+std::string best_points_by_price(const whatif::Result& result, const whatif::Varied& price) {
+  std::string text;
+  for (const std::string& value : price.values) {
+    std::vector<std::optional<whatif::Total>> totals = result.totals;
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      if (!has(result.points[i].vary, {price.key, value})) totals[i].reset();
+    text += best_points(result, whatif::select_points(totals, result.limits));
+  }
+  return text;
+}
+
+std::string best_points(const whatif::Result& result) {
+  for (const whatif::Varied& varied : result.varied)
+    if (varied.key == "price" && varied.values.size() > 1) return best_points_by_price(result, varied);
+  return best_points(result, result.selection);
+}
+
 // What is not known of the clusters, each once.
 std::string unknowns(const whatif::Result& result) {
   std::vector<std::string> unpriced, unpowered;
+  const auto priced_elsewhere = [&](const std::string& name) {
+    return std::any_of(result.points.begin(), result.points.end(), [&](const whatif::Point& other) {
+      return other.job->cluster.name == name && planner::usd_per_s(other.job->cluster) > 0;
+    });
+  };
   const auto add = [](std::vector<std::string>& names, const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
   for (const whatif::Point& point : result.points) {
     const Cluster& cluster = point.job->cluster;
-    if (planner::usd_per_s(cluster) <= 0) add(unpriced, cluster.name);
+    if (planner::usd_per_s(cluster) <= 0)
+      add(unpriced, priced_elsewhere(cluster.name) ? whatif::describe(point.vary) : cluster.name);
     if (!states_power(cluster)) add(unpowered, cluster.name);
   }
   std::string text;
@@ -287,11 +325,7 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
   std::string text = headline(result);
   if (shared_batch)
     text += "Without --global-batch every point has the default batch of the point with most devices.\n";
-  const auto& [cheapest, fastest, front] = result.selection;
-  if (fastest && fastest == cheapest)
-    text += sentence(result, "Fastest and cheapest", *fastest);
-  else if (fastest)
-    text += sentence(result, "Fastest", *fastest);
+  text += best_points(result);
   if (const auto point = whatif::faster_as_predicted(result)) {
     const double step_s = *result.answers[*point].best->nominal_step_s;
     const std::string where = whatif::describe(result.points[*point].vary);
@@ -303,7 +337,6 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
         "prediction errs: --rank nominal compares such plans.\n",
         where.empty() ? "" : fmt::format("with {} ", where), time, human_seconds(step_s));
   }
-  if (cheapest && fastest != cheapest) text += sentence(result, "Cheapest", *cheapest);
   text += "\n" + points_table(result) + "\n";
   return text + foundations(result) + refusals(result) + unknowns(result) + how_sure(result);
 }

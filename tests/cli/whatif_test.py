@@ -58,6 +58,14 @@ class WhatIf(OrreryCase):
         self.assertRegex(text, r"cluster=dgx-a100: This rests on: [^.]*device fitted")
         self.assertRegex(text, r"cluster=mi300x-8: This rests on: [^.]*device from its datasheet")
 
+    def test_each_assumed_price_has_its_own_best_and_who_has_none_is_named(self):
+        text = self.done("whatif", *small_gpt2(), "--vary", "price=1,2")
+        self.assertIn("Fastest and cheapest: price=1", text)
+        self.assertIn("Fastest and cheapest: price=2", text)
+        text = self.done("whatif", "gpt2", "dgx-h100", "--nodes", "1", "--global-batch", "8", "--vary",
+                         "device=h100-sxm-80g,rtx-4090")
+        self.assertIn("no price is stated of device=rtx-4090", text)
+
     def test_a_network_by_name_or_by_a_factor(self):
         result = self.json("whatif", "resnet50", "v100-ib100", "--nodes", "4", "--vary", "network=1,eth10,ib-hdr",
                            "--global-batch", "64")
