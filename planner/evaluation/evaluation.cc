@@ -93,6 +93,26 @@ std::string bound_by(const Evaluation& evaluation) {
   return fmt::format("{} {:.0f}%", shown.first, 100 * shown.second / total);
 }
 
+namespace {
+
+// What of a cut by hand, or by the search, one would not guess.
+std::string cut_in_words(const Choices& c) {
+  if (c.pp == 1 || c.stage_layers.empty()) return {};
+  std::string text;
+  const char* part = c.interleave > 1 ? "chunk" : "stage";
+  const bool embedding = c.stage_layers.front() == 0, head = c.stage_layers.back() == 0;
+  const auto begin = c.stage_layers.begin() + embedding, end = c.stage_layers.end() - head;
+  const auto [least, most] = std::minmax_element(begin, end);
+  if (*most - *least > 1) text += fmt::format(", {} to {} layers a {}", *least, *most, part);
+  if (embedding && head)
+    text += fmt::format(", embedding and head {}s of their own", part);
+  else if (embedding || head)
+    text += fmt::format(", {} a {} of its own", embedding ? "embedding" : "head", part);
+  return text;
+}
+
+}  // namespace
+
 std::string describe(const Plan& plan) {
   const Choices& c = plan.choices;
   std::string text = fmt::format("TP {} x PP {} x DP {}", c.tp, c.pp, c.dp);
@@ -130,11 +150,7 @@ std::string describe(const Plan& plan) {
     const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());
     text += fmt::format(", {} to {} samples a replica", *least, *most);
   }
-  if (c.pp > 1 && !c.stage_layers.empty()) {
-    const auto [least, most] = std::minmax_element(c.stage_layers.begin(), c.stage_layers.end());
-    if (*most - *least > 1) text += fmt::format(", {} to {} layers a stage", *least, *most);
-  }
-  return text;
+  return text + cut_in_words(c);
 }
 
 }  // namespace orrery::planner

@@ -142,6 +142,9 @@ class SplitCosts {
   double tables_ = 0;      // elements that all tables put out for a sample
 };
 
+// What a split must save of the arithmetic's time: less is not known so surely, and fewer systems run it.
+constexpr double kWorthSplitting = 0.01;
+
 bool divides(const Operator& op, TensorSplit split, int tp) {
   return parts_to_share(op, split) % tp == 0;
 }
@@ -243,6 +246,14 @@ std::vector<Candidate> chosen(const std::shared_ptr<const Job>& job, int tp, boo
   return picked;
 }
 
+// A step's arithmetic at the devices' peak: no step takes less.
+double computed_s(const Job& job) {
+  const DeviceProfile& device = job.cluster.profiles[job.cluster.groups.front().node.profile];
+  const double flops = 3 * job.workload.forward_flops_per_sample(job.training.seq_len) *
+                       static_cast<double>(job.training.global_batch);
+  return flops / (job.cluster.devices() * device.peak(job.training.precision));
+}
+
 }  // namespace
 
 std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, const Pins& pins) {
@@ -262,7 +273,7 @@ std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, co
     most = gain;
     best = std::move(here);
   }
-  if (best.empty()) return job;
+  if (best.empty() || (!pins.tp && most < kWorthSplitting * computed_s(*job))) return job;
   auto marked = std::make_shared<Job>(*job);
   std::vector<Operator>& operators = marked->workload.operators;
   for (const Candidate& candidate : best) {
