@@ -65,6 +65,7 @@ void cut_mesh(IntraNode& intra, int from, int devices) {
 }
 
 void cut_node(NodeType& node, int devices) {
+  if (!node.whole) node.whole = std::make_shared<const NodeType>(node);
   if (node.intra.kind == IntraKind::nvlink_mesh) cut_mesh(node.intra, node.devices, devices);
   if (node.intra.kind == IntraKind::pcie)
     node.intra.devices_per_bridge = std::min(node.intra.devices_per_bridge, devices);
@@ -222,6 +223,11 @@ Cluster with_node_devices(Cluster cluster, int devices) {
 Cluster with_devices(Cluster cluster, int devices) {
   if (devices == cluster.devices()) return cluster;
   NodeGroup& group = single_group(cluster, "the number of devices");
+  if (group.node.whole) {
+    const std::shared_ptr<const NodeType> whole = group.node.whole;
+    group.node = *whole;
+    if (devices == group.node.devices) return cluster;
+  }
   const int per_node = group.node.devices;
   if (devices < 1 || devices > kMaxDevices)
     throw UserError(fmt::format("{} devices", devices), fmt::format("expected from 1 to {}", kMaxDevices));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,9 +66,10 @@ struct NodeType {
   double host_memory_bytes = 0;
   double storage_read_bytes_per_s = 0;  // of one node; 0: not known
   double storage_write_bytes_per_s = 0;
-  double price_usd_per_device_hour = 0;  // 0: the device profile's
-  double host_power_w = 0;               // of a node without its devices
-  std::vector<std::string> hosts;        // names to launch on; empty: unknown
+  double price_usd_per_device_hour = 0;   // 0: the device profile's
+  double host_power_w = 0;                // of a node without its devices
+  std::vector<std::string> hosts;         // names to launch on; empty: unknown
+  std::shared_ptr<const NodeType> whole;  // where only some of its devices are asked for: with all of them
 };
 
 struct NodeGroup {

@@ -172,12 +172,34 @@ JobPtr on_nodes(const JobPtr& job, const Pins& pins, int nodes) {
   return fits(larger, pins) ? larger : nullptr;
 }
 
+// More devices of a node of which some were asked for, up to all of them.
+std::string with_more_devices(const JobPtr& job, const Pins& pins) {
+  const NodeType& node = job->cluster.groups.front().node;
+  if (!node.whole) return {};
+  Pins free = pins;
+  free.dp.reset();
+  for (int devices = node.devices + 1; devices <= node.whole->devices; ++devices) {
+    if (devices % node.devices != 0 && devices != node.whole->devices) continue;
+    auto larger = std::make_shared<Job>(*job);
+    larger->cluster = with_devices(larger->cluster, devices);
+    if (fits(larger, free))
+      return fmt::format("It fits with {} of the node: {}", counted(devices, "device"),
+                         fastest(larger, free));
+  }
+  return {};
+}
+
 // Twice the nodes, four times, …; then the quarters between the first that do and the last that did not.
 std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
   if (job->cluster.fabric.transport == Transport::host) return {};
   Pins free = pins;
   free.dp.reset();
   const int nodes = job->cluster.nodes();
+  if (const auto whole = job->cluster.groups.front().node.whole) {
+    auto all = std::make_shared<Job>(*job);
+    all->cluster = with_devices(all->cluster, whole->devices);
+    return with_more_nodes(all, pins);
+  }
   try {
     for (int times = 2; times <= kMostTimesNodes; times *= 2) {
       JobPtr enough = on_nodes(job, free, nodes * times);
@@ -255,8 +277,10 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
   std::vector<std::string> changes = without_a_pin(job, pins);
   // A pin that stands in the way is the nearest; whoever has none chooses among the others by their costs.
   if (changes.empty()) {
+    std::string larger = with_more_devices(job, pins);
+    if (larger.empty()) larger = with_more_nodes(job, pins);
     for (std::string found :
-         {with_more_nodes(job, pins), with_shorter_sequences(job, pins),
+         {std::move(larger), with_shorter_sequences(job, pins),
           with_offload(job, pins, Offload::optimizer), with_offload(job, pins, Offload::all),
           with_adapters(job, pins, BaseType::none), with_adapters(job, pins, BaseType::nf4_dq)})
       if (!found.empty()) changes.push_back(std::move(found));

@@ -292,6 +292,8 @@ TEST_CASE("devices are whole nodes or the first of one") {
   CHECK(three.devices() == 3);
   CHECK(three.groups[0].node.nic.of_device == std::vector<int>{0, 0, 1});
   CHECK(text_of(read(text_of(three))) == text_of(three));
+  CHECK(text_of(with_devices(three, 4)) == text_of(with_devices(cluster, 4)));  // the node itself
+  CHECK(text_of(with_devices(three, 2)) == text_of(with_devices(cluster, 2)));
   CHECK(with_devices(cluster, 1).devices() == 1);
   CHECK_THROWS_WITH(with_devices(cluster, 6), Catch::Contains("6 devices are not whole nodes of 4"));
   CHECK_THROWS_AS(with_devices(cluster, 0), UserError);
