@@ -395,5 +395,16 @@ TEST_CASE("a step's cost and energy by hand") {
   CHECK_THROWS_AS(objective_value(Objective::cost, job, 10, 6, 0), UserError);
 }
 
+TEST_CASE("where nothing fits on some devices of a node, more of them are named before further nodes") {
+  std::string refusal;
+  try {
+    planner::search(make_job("llama3-8b", "dgx-h100", 1, 8, 2048, "typical"), {}, {});
+  } catch (const NoAnswer& none) {
+    refusal = none.what();
+  }
+  CHECK_THAT(refusal, Catch::Contains("It fits with 2 devices of the node: "));
+  CHECK_THAT(refusal, !Catch::Contains("nodes ("));
+}
+
 }  // namespace
 }  // namespace orrery::planner
