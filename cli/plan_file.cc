@@ -258,12 +258,24 @@ std::string sequences_text(const Training& training) {
   return training.seq_len > 0 ? fmt::format("sequences of {}", training.seq_len) : std::string();
 }
 
+namespace {
+
+std::string correction_text(const Plan& plan) {
+  const CorrectedBy corrected = corrected_by(plan);
+  if (corrected.steps == 0) return "";
+  return fmt::format("Corrected by {:+.0f}% by {} alike. ", 100 * (corrected.times - 1),
+                     counted(corrected.steps, "measured step"));
+}
+
+}  // namespace
+
 std::string interval_line(const planner::Evaluation& evaluation) {
   if (!evaluation.interval) return "";
   const planner::Interval& interval = *evaluation.interval;
-  return fmt::format("90% interval: {} to {} a step, {} to {} of memory. {}\n",
-                     human_seconds(interval.step_time_s.low), human_seconds(interval.step_time_s.high),
-                     human_bytes(interval.memory_bytes.low), human_bytes(interval.memory_bytes.high),
+  return fmt::format("{}90% interval: {} to {} a step, {} to {} of memory. {}\n",
+                     correction_text(evaluation.plan), human_seconds(interval.step_time_s.low),
+                     human_seconds(interval.step_time_s.high), human_bytes(interval.memory_bytes.low),
+                     human_bytes(interval.memory_bytes.high),
                      what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
 

@@ -8,6 +8,7 @@
 #include "planner/search/why.h"
 #include "planner/space/offload.h"
 #include "planner/space/pin_options.h"
+#include "program/measured/plans_alike.h"
 #include "workloads/graph_split.h"
 
 namespace orrery {
@@ -412,6 +413,17 @@ const Record<Interval>& interval_record() {
   return record;
 }
 
+namespace {
+
+// Of what measured steps of plans alike say; nothing where there are none.
+template <typename Value>
+std::optional<Value> measured_alike(const Plan& plan, Value CorrectedBy::*field) {
+  const CorrectedBy corrected = corrected_by(plan);
+  return corrected.steps > 0 ? std::optional(corrected.*field) : std::nullopt;
+}
+
+}  // namespace
+
 const Record<Evaluation>& evaluation_record() {
   using E = Evaluation;
   static const auto record =
@@ -460,6 +472,11 @@ const Record<Evaluation>& evaluation_record() {
                  })
           .with(
               interval_record(), [](const E& e) -> const auto& { return e.interval; })
+          .value("corrected_times",
+                 "by how much measured steps of plans alike lengthen the step: it is in it",
+                 [](const E& e) { return measured_alike(e.plan, &CorrectedBy::times); })
+          .value("corrected_by_steps", "so many were measured",
+                 [](const E& e) { return measured_alike(e.plan, &CorrectedBy::steps); })
           .value("probability_fastest", "of the plans that were compared",
                  [](const E& e) { return e.odds ? &e.odds->probability_fastest : nullptr; })
           .value("regret_s", "expected: how much slower it is than the fastest",

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "cost/compute_cost.h"
 #include "program/lower/lowering.h"
+#include "program/measured/plans_alike.h"
 #include "program/placement.h"
 #include "sim/bytes.h"
 #include "sim/condensed.h"
@@ -320,15 +321,40 @@ std::string request_of(const Plan& plan, const SimulationOptions& options) {
   return out.take();
 }
 
+// As if everything took so many times as long.
+void stretch(double times, Simulation* simulation) {
+  for (double* one : {&simulation->step_time_s, &simulation->host_s, &simulation->energy_j}) *one *= times;
+  for (std::vector<double>* each :
+       {&simulation->step_ends_s, &simulation->stage_compute_s, &simulation->replica_compute_s})
+    for (double& one : *each) one *= times;
+  for (auto& [kind, busy_s] : simulation->busy_s) busy_s *= times;
+  for (TimelineEvent& event : simulation->timeline.events)
+    for (double* one : {&event.start_s, &event.end_s, &event.met_s}) *one *= times;
+  for (LinkRates::Sample& sample : simulation->link_rates.samples) {
+    sample.at_s *= times;
+    for (double& rate : sample.bytes_per_s) rate /= times;
+  }
+  simulation->breakdown.scale(times);
+  for (LinkLoad& link : simulation->links) link.utilization /= times;
+}
+
+Simulation as_measured_plans_say(const Plan& plan, Simulation simulation) {
+  if (const double times = corrected_by(plan).times; times != 1) stretch(times, &simulation);
+  return simulation;
+}
+
 }  // namespace
 
 Simulation simulate(const Plan& plan, const SimulationOptions& options) {
   if (server_started() || (options.condense && !options.keep_timeline))
     return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
-  if (!shares_links(prepared.scenario)) return prepared.finish(trace_of(prepared, options), options);
-  return prepared.finish(
-      trace_from_bytes(run_isolated({[&](int) { return to_bytes(trace_of(prepared, options)); }})), options);
+  if (!shares_links(prepared.scenario))
+    return as_measured_plans_say(plan, prepared.finish(trace_of(prepared, options), options));
+  return as_measured_plans_say(
+      plan, prepared.finish(
+                trace_from_bytes(run_isolated({[&](int) { return to_bytes(trace_of(prepared, options)); }})),
+                options));
 }
 
 namespace {
@@ -441,7 +467,12 @@ double expected_passes(const Plan& plan) {
 
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs, const std::function<void(int done, int count)>& progress) {
-  if (!options.condense || options.keep_timeline) return simulate_whole(plans, options, jobs, progress);
+  if (!options.condense || options.keep_timeline) {
+    std::vector<Simulation> results = simulate_whole(plans, options, jobs, progress);
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      results[i] = as_measured_plans_say(plans[i], std::move(results[i]));
+    return results;
+  }
   std::vector<std::optional<Condensed>> fewer;
   std::vector<Plan> simulated;
   for (const Plan& plan : plans) {
@@ -458,6 +489,7 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
     at += some ? 2 : 1;
     std::vector<LinkLoad>& links = results.back().links;
     links.resize(std::min(links.size(), static_cast<std::size_t>(options.links)));
+    results.back() = as_measured_plans_say(plans[results.size() - 1], std::move(results.back()));
   }
   return results;
 }

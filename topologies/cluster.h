@@ -163,6 +163,14 @@ struct DevicePlace {
   int group = 0;  // index in Cluster::groups
 };
 
+// Of a plan whose steps were measured, what tells it from others (program/measured/plans_alike.h).
+struct MeasuredPlan {
+  int steps = 0;  // measured of it
+  double micro_batch_tokens = 1, micro_batches = 1;
+  int tp = 1, pp = 1, cp = 1, ep = 1, interleave = 1;
+  std::string precision;
+};
+
 // What measurements of this very cluster say of the mechanisms that a step is made of (proto/cluster.proto).
 // `mean` and `covariance` (lower triangle, row by row) are of the logarithms of factors on time.
 struct SiteCalibration {
@@ -172,7 +180,10 @@ struct SiteCalibration {
   std::vector<std::string> effects;
   std::vector<double> mean, covariance;
   double own_sd = 0;
+  std::vector<MeasuredPlan> plans;  // the last effects are these plans'
+  double alike_sd = 0;
 
+  std::size_t first_of_plans() const { return effects.size() - plans.size(); }
   int at(std::string_view effect) const;  // index; -1: none
   double covariance_of(int a, int b) const;
 };

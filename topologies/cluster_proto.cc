@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -20,6 +21,7 @@ namespace orrery {
 namespace {
 
 constexpr int kMaxPorts = 1024;
+constexpr int kMostRanks = 1 << 24;
 
 Nic read_nic(const proto::NodeType& message, const FieldCheck& node) {
   const proto::Nic& from = message.nic();
@@ -289,7 +291,32 @@ void read_overrides(const proto::Cluster& message, const FieldCheck& check, Clus
 // Far beyond any factor that a measurement leaves plausible, and far more models than are measured on one
 // cluster.
 constexpr double kMostLogFactor = 5;
-constexpr int kMostEffects = 128;
+constexpr int kMostEffects = 192;
+
+MeasuredPlan read_measured_plan(const proto::MeasuredPlan& from, const FieldCheck& check) {
+  const auto degree = [&](const char* field, int value) { return check.within(field, value, 1, kMostRanks); };
+  return {check.within("steps", from.steps(), 1, std::numeric_limits<int>::max()),
+          check.positive("micro_batch_tokens", from.micro_batch_tokens()),
+          check.positive("micro_batches", from.micro_batches()),
+          degree("tp", from.tp()),
+          degree("pp", from.pp()),
+          degree("cp", from.cp()),
+          degree("ep", from.ep()),
+          degree("interleave", from.interleave()),
+          from.precision()};
+}
+
+void write_measured_plan(const MeasuredPlan& plan, proto::MeasuredPlan* to) {
+  to->set_steps(plan.steps);
+  to->set_micro_batch_tokens(plan.micro_batch_tokens);
+  to->set_micro_batches(plan.micro_batches);
+  to->set_tp(plan.tp);
+  to->set_pp(plan.pp);
+  to->set_cp(plan.cp);
+  to->set_ep(plan.ep);
+  to->set_interleave(plan.interleave);
+  to->set_precision(plan.precision);
+}
 
 SiteCalibration read_calibration(const proto::SiteCalibration& from, const FieldCheck& check) {
   const int effects = check.within("effect", from.effect_size(), 0, kMostEffects);
@@ -305,7 +332,12 @@ SiteCalibration read_calibration(const proto::SiteCalibration& from, const Field
                        {from.effect().begin(), from.effect().end()},
                        {from.mean().begin(), from.mean().end()},
                        {from.covariance().begin(), from.covariance().end()},
-                       check.not_negative("own_sd", from.own_sd())};
+                       check.not_negative("own_sd", from.own_sd()),
+                       {},
+                       check.not_negative("alike_sd", from.alike_sd())};
+  check.within("plan", from.plan_size(), 0, effects);
+  for (int i = 0; i < from.plan_size(); ++i)
+    read.plans.push_back(read_measured_plan(from.plan(i), check.inside("plan", i)));
   const auto bounded = [](double value) { return std::abs(value) <= kMostLogFactor; };
   if (!std::all_of(read.mean.begin(), read.mean.end(), bounded))
     check.fail("mean", "a factor beyond any", "logarithms of factors on time");
@@ -325,6 +357,8 @@ void write_calibration(const SiteCalibration& calibration, proto::SiteCalibratio
   for (const double mean : calibration.mean) to->add_mean(mean);
   for (const double value : calibration.covariance) to->add_covariance(value);
   to->set_own_sd(calibration.own_sd);
+  for (const MeasuredPlan& plan : calibration.plans) write_measured_plan(plan, to->add_plan());
+  to->set_alike_sd(calibration.alike_sd);
 }
 
 void write_node(const Cluster& cluster, const NodeType& node, proto::NodeType* to) {

@@ -1,14 +1,15 @@
 // The closed form: what a step takes, from the layers' times, the schedule's formula and the collectives on
-// an idle network; and a bound that no simulation goes below. Tables of what plans share are filled at first
-// use (step_model.h): the thousandth plan of a job costs a fraction of a microsecond, least where neighbours
-// share much. Times are seconds; one estimator serves one thread. Nothing is thrown by a valid plan.
+// an idle network; and a bound that no simulation goes below. Each with what measured plans alike say. Tables
+// of what plans share are filled at first use (step_model.h): the thousandth plan of a job costs a fraction
+// of a microsecond, least where neighbours share much. Times are seconds; one estimator serves one thread.
+// Nothing is thrown by a valid plan.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "program/plan.h"
+#include "program/measured/plans_alike.h"
 
 namespace orrery::planner {
 
@@ -62,7 +63,10 @@ class Estimator {
   double stage_compute_s(const Choices& choices, int stage);
 
  private:
+  Bound corrected(const Bound& bound, const Choices& choices);
+
   std::unique_ptr<StepModel> model_;
+  StepCorrection correction_;
 };
 
 }  // namespace orrery::planner

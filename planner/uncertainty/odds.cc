@@ -54,7 +54,7 @@ std::vector<Odds> odds_of(std::span<const Contender> contenders, const Spread& s
   std::vector<std::vector<double>> steps;  // by contender and draw
   for (const Contender& contender : contenders) {
     std::vector<double>& step = steps.emplace_back(drawn_factors(contender.response, spread, /*all=*/false));
-    const auto own = own_factors(contender.choices, spread.own);
+    const auto own = own_factors(contender.choices, own_of(contender.response, spread));
     for (std::size_t i = 0; i < kDraws; ++i) step[i] *= contender.step_s * own[i];
   }
   std::vector<Odds> found(contenders.size());

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "planner/uncertainty/site.h"
 
 namespace orrery::planner {
 namespace {
@@ -40,7 +41,7 @@ std::array<std::array<double, kDraws>, kDimensions> latin_hypercube() {
 }  // namespace
 
 Outlook::Outlook(std::shared_ptr<const Job> job)
-    : job_(std::move(job)), spread_(spread_of(*job_)), nominal_(job_) {
+    : job_(std::move(job)), spread_(spread_of(*job_)), alike_(measured_plans(*job_)), nominal_(job_) {
   for (std::size_t k = 0; k < kFactors; ++k) {
     World world = spread_.directions[k];
     if (world == World{}) continue;
@@ -60,7 +61,18 @@ Response Outlook::response(const Choices& choices) {
     response.slope[f] = (up - down) / 2;
     response.bend[f] = (up + down) / 2;
   }
+  narrow(choices, &response);
   return response;
+}
+
+void Outlook::narrow(const Choices& choices, Response* response) const {
+  const std::vector<double> parts = alike_.parts_of(as_measured(*job_, choices));
+  if (parts.empty()) return;
+  const FieldKnown known = known_of_field(*job_->cluster.calibration, *job_, parts, spread_.directions);
+  for (std::size_t k = 0; k < kFactors; ++k) response->slope[k] += known.along[k];
+  const double unlike =
+      spread_.own * spread_.own - job_->cluster.calibration->alike_sd * job_->cluster.calibration->alike_sd;
+  response->own = std::sqrt(std::max(0.0, unlike) + known.own_variance);
 }
 
 double draw(int dimension, int index) {
@@ -72,7 +84,7 @@ std::vector<double> drawn_factors(const Response& response, const Spread& spread
   std::vector<double> factors;
   factors.reserve(kDraws);
   for (int i = 0; i < kDraws; ++i) {
-    double log_time = all ? spread.site * draw(kSite, i) + spread.own * draw(kOwn, i) : 0;
+    double log_time = all ? spread.site * draw(kSite, i) + own_of(response, spread) * draw(kOwn, i) : 0;
     for (int f = 0; f < kFactors; ++f) {
       const double z = std::clamp(draw(f, i), -kFarthest, kFarthest);
       const auto at = static_cast<std::size_t>(f);
@@ -117,7 +129,8 @@ double fillable_share(double probability, const Spread& spread) {
 
 std::array<double, kFactors> shares_of_variance(const Response& response, const Spread& spread) {
   std::array<double, kFactors> shares{};
-  double all = spread.site * spread.site + spread.own * spread.own;
+  const double own = own_of(response, spread);
+  double all = spread.site * spread.site + own * own;
   for (std::size_t f = 0; f < kFactors; ++f) all += shares[f] = response.slope[f] * response.slope[f];
   for (double& share : shares) share = all > 0 ? share / all : 0;
   return shares;

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planner/closed_form/estimator.h"
@@ -28,7 +29,13 @@ constexpr int kDraws = 256;
 struct Response {
   double estimate_s = 0;
   std::array<double, kFactors> slope{}, bend{};
+  std::optional<double> own;  // in place of Spread::own: plans alike were measured
 };
+
+// What no mechanism explains of a plan's step: one standard deviation of its logarithm.
+inline double own_of(const Response& response, const Spread& spread) {
+  return response.own.value_or(spread.own);
+}
 
 class Outlook {
  public:
@@ -43,8 +50,11 @@ class Outlook {
   struct Sides {
     std::unique_ptr<Estimator> up, down;
   };
+  void narrow(const Choices& choices, Response* response) const;
+
   std::shared_ptr<const Job> job_;
   Spread spread_;
+  PlansAlike alike_;
   Estimator nominal_;
   std::array<Sides, kFactors> worlds_;  // empty where a factor is certain
 };

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "program/measured/plans_alike.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -95,6 +97,35 @@ std::array<World, kFactors> directions_of(const Covariance& covariance) {
     }
   }
   return columns;
+}
+
+FieldKnown known_of_field(const SiteCalibration& calibration, const Job& job,
+                          const std::vector<double>& parts, const std::array<World, kFactors>& directions) {
+  const auto first = static_cast<int>(calibration.first_of_plans());
+  const auto count = static_cast<int>(parts.size());
+  std::array<double, kFactors> together{};  // covariance with the factors
+  for (const Acting& one : acting_on(calibration, job)) {
+    double sum = 0;
+    for (int p = 0; p < count; ++p)
+      sum += parts[static_cast<std::size_t>(p)] * calibration.covariance_of(one.effect, first + p);
+    for (std::size_t f = 0; f < kFactors; ++f) together[f] += sum * one.on.log_time[f];
+  }
+  double variance = 0;
+  for (int p = 0; p < count; ++p)
+    for (int q = 0; q < count; ++q)
+      variance += parts[static_cast<std::size_t>(p)] * parts[static_cast<std::size_t>(q)] *
+                  calibration.covariance_of(first + p, first + q);
+  FieldKnown known;
+  for (std::size_t k = 0; k < kFactors; ++k) {
+    const double root = directions[k].log_time[k];
+    if (root <= 0) continue;
+    double left = together[k];
+    for (std::size_t j = 0; j < k; ++j) left -= directions[j].log_time[k] * known.along[j];
+    known.along[k] = left / root;
+    variance -= known.along[k] * known.along[k];
+  }
+  known.own_variance = std::max(0.0, variance) + calibration.alike_sd * calibration.alike_sd * left_by(parts);
+  return known;
 }
 
 }  // namespace orrery::planner

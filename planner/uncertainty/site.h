@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/uncertainty/factors.h"
 
@@ -27,5 +28,14 @@ Covariance covariance_in(const SiteCalibration& calibration, const Job& job,
                          const std::array<double, kFactors>& apart);
 // Whose columns times themselves are `covariance`: as many independent directions.
 std::array<World, kFactors> directions_of(const Covariance& covariance);
+
+// What is known of what a plan shares with measured plans alike (program/measured/plans_alike.h), which is
+// known together with the factors: how it goes along with their directions, and the variance that is left.
+struct FieldKnown {
+  std::array<double, kFactors> along{};
+  double own_variance = 0;
+};
+FieldKnown known_of_field(const SiteCalibration& calibration, const Job& job,
+                          const std::vector<double>& parts, const std::array<World, kFactors>& directions);
 
 }  // namespace orrery::planner

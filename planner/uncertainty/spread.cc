@@ -81,7 +81,7 @@ void narrow(const SiteCalibration& calibration, const Job& job, Spread* spread) 
   if (calibration.steps == 0) return;
   spread->site = 0;  // among the effects
   const bool known_model = calibration.at(model_effect(job.workload)) >= 0;
-  spread->own = known_model ? calibration.own_sd : std::hypot(calibration.own_sd, spreads().model_sd());
+  spread->own = std::hypot(calibration.own_sd, calibration.alike_sd, known_model ? 0 : spreads().model_sd());
   spread->rests_on.device = Foundation::calibrated;
   if (calibration.runtime == job.runtime.name) spread->rests_on.runtime = Foundation::calibrated;
 }
