@@ -14,6 +14,7 @@
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/site.h"
 #include "planner/uncertainty/spread.h"
+#include "program/measured/plans_alike.h"
 #include "program/runtime_profile.h"
 
 namespace orrery::measurements {
@@ -87,6 +88,9 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
   SiteCalibration calibration;
   calibration.runtime = result->runtime;
   calibration.own_sd = fit.own_sd();
+  calibration.alike_sd = fit.alike_sd();
+  calibration.plans = fit.plans();
+  const std::size_t first_of_plans = fit.effects().size() - fit.plans().size();
   const Posterior& posterior = fit.posterior();
   planner::World of_cluster;
   for (std::size_t e = 0; e < fit.effects().size(); ++e) {
@@ -112,7 +116,7 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
       before->sd = learned.sd;
       before->source += " and " + learned.source;
       calibration.mean.back() = before->mean;
-    } else {
+    } else if (e < first_of_plans) {
       result->factors.push_back(std::move(learned));
     }
   }
@@ -140,24 +144,28 @@ void doubt_site(const Measurements& measured, Calibrated* result) {
   constexpr double kMostUtilization = 0.8;
   const Learned* site = find(result->factors, planner::kSiteEffect);
   if (site == nullptr || site->mean >= 0) return;
-  double most = 0;
+  double most = 0, factor = 1;
   for (const MeasuredStep& step : measured.steps) {
     Job job = *step.row.plan.job;
     std::vector<evidence::Assumed> assumed;
     job.cluster = evidence::as_many(result->cluster, job.cluster.devices(), &assumed);
+    // What measured plans share may be the site's as well.
+    const double times = corrected_by({std::make_shared<const Job>(job), step.row.plan.choices}).times;
+    job.cluster.calibration->plans.clear();
     job.runtime = default_runtime(RuntimeUse::gpu);
     job.training.fused_attention = job.runtime.fused_attention;
     planner::calibrate(&job);
     planner::Evaluation evaluation;
     evaluation.plan = {std::make_shared<const Job>(std::move(job)), step.row.plan.choices};
-    evaluation.estimate_s = planner::estimate_step_seconds(evaluation.plan);
-    most = std::max(most, planner::throughput(evaluation).mfu);
+    evaluation.estimate_s = planner::estimate_step_seconds(evaluation.plan) * times;
+    const double mfu = planner::throughput(evaluation).mfu;
+    if (mfu > most) most = mfu, factor = std::exp(site->mean) * times;
   }
   if (most > kMostUtilization)
-    result->doubts.push_back(fmt::format(
-        "by the factor x{:.2f} of 'site' the runtime {} would reach {:.0f}% of the devices' peak: "
-        "was {} what ran (column 'framework', or `runtime`)?",
-        std::exp(site->mean), default_runtime(RuntimeUse::gpu).name, 100 * most, result->runtime));
+    result->doubts.push_back(
+        fmt::format("by the factor x{:.2f} of 'site' and of plans alike the runtime {} would reach {:.0f}% "
+                    "of the devices' peak: was {} what ran (column 'framework', or `runtime`)?",
+                    factor, default_runtime(RuntimeUse::gpu).name, 100 * most, result->runtime));
 }
 
 // Of all but steps: each by itself.

@@ -1,5 +1,7 @@
 #include "measurements/calibration/steps.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -21,6 +23,7 @@ constexpr double kStep = 0.04;  // of a factor's logarithm, for a slope
 constexpr double kFreedom = 8;
 constexpr int kRounds = 4;
 constexpr std::size_t kFolds = 5;
+constexpr std::size_t kMostPlans = 64;  // that stand for all
 // A factor that no profile leaves uncertain (measured by our own executor) still has a little.
 constexpr double kLeastSd = 0.01;
 
@@ -49,6 +52,11 @@ StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std:
   effects_.push_back({std::string(planner::kSiteEffect), prior_.site});
   for (const StepRow& row : rows_)
     if (model_of(row) < 0) effects_.push_back({row.model, prior_.model});
+  std::vector<MeasuredPlan> plans;
+  for (const StepRow& row : rows_) plans.push_back(as_measured(*row.plan.job, row.plan.choices));
+  alike_ = PlansAlike(PlansAlike::chosen_from(plans, kMostPlans));
+  for (std::size_t i = 0; i < alike_.plans().size(); ++i)
+    effects_.push_back({fmt::format("plans alike, part {}", i + 1), prior_.alike});
   posterior_.mean.assign(effects_.size(), 0);
   for (int round = 0; round < kRounds; ++round) {
     seen_ = seen_at(posterior_.mean);
@@ -58,6 +66,10 @@ StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std:
 
 double StepFit::own_sd() const {
   return prior_.row * std::sqrt(posterior_.scale);
+}
+
+double StepFit::alike_sd() const {
+  return prior_.alike * std::sqrt(posterior_.scale);
 }
 
 int StepFit::model_of(const StepRow& row) const {
@@ -88,6 +100,16 @@ StepFit::Looked StepFit::look(const StepRow& row, const std::vector<double>& mea
   }
   looked.slopes[kSite] = slope(planner::of_everything(kStep));
   if (model >= 0) looked.slopes[static_cast<std::size_t>(model)] = looked.slopes[kSite];
+  const std::vector<double> parts = alike_.parts_of(as_measured(*row.plan.job, row.plan.choices));
+  const std::size_t first = effects_.size() - alike_.plans().size();
+  double log_time = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    looked.slopes[first + i] = parts[i];
+    log_time += parts[i] * means[first + i];
+  }
+  looked.seconds *= std::exp(log_time);
+  looked.own_variance =
+      prior_.row * prior_.row + row.widens * row.widens + prior_.alike * prior_.alike * left_by(parts);
   return looked;
 }
 
@@ -98,21 +120,23 @@ std::vector<Seen> StepFit::seen_at(const std::vector<double>& means) const {
     Looked looked = look(row, means);
     double y = std::log(row.measured_s / looked.seconds);
     for (std::size_t e = 0; e < means.size(); ++e) y += looked.slopes[e] * means[e];
-    seen[static_cast<std::size_t>(i)] = {std::move(looked.slopes), y, std::hypot(prior_.row, row.widens), 1};
+    seen[static_cast<std::size_t>(i)] = {std::move(looked.slopes), y, std::sqrt(looked.own_variance), 1};
   });
   return seen;
 }
 
 StepFit::Prediction StepFit::predict_by(const Posterior& posterior, const StepRow& row) const {
   const Looked looked = look(row, posterior.mean);
-  double variance = posterior.variance_of(looked.slopes) +
-                    posterior.scale * (prior_.row * prior_.row + row.widens * row.widens);
+  double variance = posterior.variance_of(looked.slopes) + posterior.scale * looked.own_variance;
   if (model_of(row) < 0) variance += prior_.model * prior_.model;
   return {looked.seconds, std::sqrt(variance)};
 }
 
 StepFit::Prediction StepFit::predict_before(const StepRow& row) const {
-  return predict_by(posterior_of(effects_, {}, kFreedom), row);
+  StepFit nothing({}, prior_);
+  nothing.prior_.row = prior_.unmeasured;
+  nothing.prior_.alike = 0;
+  return nothing.predict(row);
 }
 
 HeldOut StepFit::held_out() const {

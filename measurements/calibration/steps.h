@@ -10,6 +10,7 @@
 #include "measurements/calibration/posterior.h"
 #include "measurements/measurement.h"
 #include "planner/uncertainty/factors.h"
+#include "program/measured/plans_alike.h"
 
 namespace orrery::measurements {
 
@@ -27,7 +28,10 @@ struct StepPrior {
   // Of all that runs on one site, and of all steps of a model. More than steps of sources left out of the
   // joint fit leave (0.06, 0.03): those are of the many, one site is what it is.
   double site = 0.15, model = 0.10;
-  double row = 0.08;
+  // Of what plans that are alike share (program/measured/plans_alike.h), and of each row; where nothing was
+  // measured, of both together.
+  double alike = 0.20, row = 0.05;
+  double unmeasured = 0.08;
 };
 
 class StepFit {
@@ -35,8 +39,11 @@ class StepFit {
   StepFit(std::vector<StepRow> rows, const StepPrior& prior);
 
   const Posterior& posterior() const { return posterior_; }
-  const std::vector<Effect>& effects() const { return effects_; }  // the factors', the site's, the models'
+  // The factors', the site's, the models', those of plans().
+  const std::vector<Effect>& effects() const { return effects_; }
+  const std::vector<MeasuredPlan>& plans() const { return alike_.plans(); }
   double own_sd() const;
+  double alike_sd() const;
   HeldOut held_out() const;
 
   struct Prediction {
@@ -51,6 +58,7 @@ class StepFit {
   struct Looked {
     double seconds = 0;
     std::vector<double> slopes;
+    double own_variance = 0;  // of what no effect explains
   };
   int model_of(const StepRow& row) const;  // its effect; -1: of a model that was not measured
   planner::World world_of(const std::vector<double>& means, int model) const;
@@ -60,6 +68,7 @@ class StepFit {
 
   std::vector<StepRow> rows_;
   StepPrior prior_;
+  PlansAlike alike_;
   std::vector<Effect> effects_;
   std::vector<Seen> seen_;
   Posterior posterior_;

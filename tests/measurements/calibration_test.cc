@@ -5,11 +5,14 @@
 #include "base/random.h"
 #include "cost/collective_cost.h"
 #include "measurements/calibration/calibrate.h"
+#include "planner/closed_form/estimator.h"
 #include "planner/closed_form/figures.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/outlook.h"
 #include "planner/uncertainty/site.h"
+#include "program/measured/plans_alike.h"
 #include "program/runtime_profile.h"
+#include "sim/simulator.h"
 #include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 #include "workloads/readers/catalog.h"
@@ -269,6 +272,59 @@ TEST_CASE("a calibrated cluster predicts what was measured, on more nodes too, a
   measured.ignore("steps.csv", 2, "no step time is stated");
   CHECK_THROWS_WITH(calibrate(cluster, measured),
                     Catch::StartsWith("nothing could be learned: steps.csv:2: no step time is stated ("));
+}
+
+TEST_CASE(
+    "what plans share that no mechanism explains is learned of those measured, and said of those alike") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  std::vector<StepRow> all = measured_in({}, plans(cluster));
+  for (StepRow& row : all)
+    if (row.plan.choices.pp > 1) row.measured_s *= 1.3;  // as no factor does
+  std::vector<StepRow> given, others;
+  for (std::size_t i = 0; i < all.size(); ++i) (i < 5 ? given : others).push_back(all[i]);
+  const StepPrior prior = prior_of(all.front().plan);
+  StepPrior apart = prior;
+  apart.alike = 1e-3;
+  apart.row = prior.unmeasured;
+  const StepFit fit(given, prior), without(given, apart);
+  double after = 0, after_without = 0;
+  for (const StepRow& row : others) {
+    after += std::abs(fit.predict(row).seconds / row.measured_s - 1) / 15;
+    after_without += std::abs(without.predict(row).seconds / row.measured_s - 1) / 15;
+  }
+  CHECK(after < 0.7 * after_without);
+
+  // Plans on the calibrated cluster are predicted likewise, by both clocks, in an interval as wide.
+  Measurements measured;
+  for (const StepRow& row : given) {
+    evidence::ExplicitRow as_read;
+    as_read.plan = row.plan;
+    as_read.measured_s = row.measured_s;
+    measured.steps.push_back({"steps.csv", 1, row.model, as_read});
+  }
+  const Cluster calibrated = rechecked(calibrate(cluster, measured).cluster, "again");
+  for (const std::size_t i : {5UL, 8UL, 9UL}) {
+    const StepRow& row = all[i];
+    Job job = *row.plan.job;
+    job.cluster = with_nodes(calibrated, job.cluster.nodes());
+    planner::calibrate(&job);
+    const Plan plan{std::make_shared<const Job>(job), row.plan.choices};
+    const StepFit::Prediction predicted = fit.predict(row);
+    CHECK(planner::estimate_step_seconds(plan) == Approx(predicted.seconds).epsilon(0.01));
+    planner::Outlook outlook(plan.job);
+    const planner::Range range = planner::step_range(outlook.response(plan.choices), outlook.spread());
+    CHECK(std::log(range.high / range.low) / (2 * kCoveredDeviations) == Approx(predicted.sd).epsilon(0.15));
+    Job unlike = job;
+    unlike.cluster.calibration->plans.clear();
+    const Plan uncorrected{std::make_shared<const Job>(unlike), plan.choices};
+    const double times = corrected_by(plan).times;
+    CHECK(corrected_by(plan).steps > 0);
+    CHECK(planner::estimate_step_seconds(plan) ==
+          Approx(times * planner::estimate_step_seconds(uncorrected)));
+    CHECK(sim::simulate(plan).step_time_s == Approx(times * sim::simulate(uncorrected).step_time_s));
+    planner::Estimator estimator(plan.job);
+    CHECK(estimator.times(plan.choices).lower_bound_s <= sim::simulate(plan).step_time_s * (1 + 1e-9));
+  }
 }
 
 TEST_CASE("a factor of the site by which other software would come near the peak is doubted") {
