@@ -47,8 +47,8 @@ std::string verdict(const planner::SearchResult& result) {
                      human_seconds(result.search_s));
 }
 
-// What nobody should have to ask for: nodes that are better left out or in another order, and a plan below
-// the first that takes less.
+// What nobody should have to ask for: nodes that are better left out or in another order, what little memory
+// costs in time, and a plan below the first that takes less.
 std::string surprises(const planner::SearchResult& result, planner::Objective objective) {
   const planner::Evaluation& answer = result.plans.front();
   std::string text;
@@ -60,6 +60,7 @@ std::string surprises(const planner::SearchResult& result, planner::Objective ob
                     counted(alone->cluster.devices(), "device"), human_seconds(alone->best->step_time_s())),
         columns());
   if (!result.group_order.empty()) text += sentences(result.group_order, columns());
+  if (!result.price_of_memory.empty()) text += sentences(result.price_of_memory, columns());
   if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())
     text += sentences(result.why_not_nominal, columns());
   return text;

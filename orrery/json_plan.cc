@@ -556,6 +556,15 @@ const Record<PlanAnswer>& plan_record() {
                                ? std::optional<Ranked>(Ranked{*a.result.nominal, &a.result.plans.front()})
                                : std::nullopt;
                   })
+          .object("fastest",
+                  "with the memory objective: the fastest plan simulated, whatever its memory, where that is "
+                  "not the first",
+                  ranked_record(),
+                  [](const A& a) {
+                    return a.result.fastest
+                               ? std::optional<Ranked>(Ranked{*a.result.fastest, &a.result.plans.front()})
+                               : std::nullopt;
+                  })
           .object("known_recipe", "the nearest plan that people run", known_record(), [](const A& a) {
             return a.result.known_recipe
                        ? std::optional<Known>(Known{*a.result.known_recipe, a.result.plans.front()})

@@ -164,7 +164,8 @@ void add_search(Request& request, std::vector<Setting>& all) {
   all.push_back(name_option(
       training(
           "objective", "step-time|cost|energy|memory",
-          "what the best plan minimises: seconds, USD or joules per step, or bytes on the fullest device",
+          "what the best plan minimises: seconds, USD or joules per step, or bytes on the fullest device (of "
+          "plans within 5% of the least, the fastest is best)",
           "step-time"),
       request.search.objective, objective_from_name));
   all.push_back(name_option(

@@ -16,12 +16,12 @@ namespace {
 class Gathering {
  public:
   Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator,
-            double fillable, const SearchProgress& progress)
+            const Room& room, const SearchProgress& progress)
       : job_(job),
         objective_(objective),
         kept_(kept),
         estimator_(estimator),
-        fillable_(fillable),
+        room_(room),
         progress_(progress),
         memory_model_(job) {
     result_.cut_bound = std::numeric_limits<double>::infinity();
@@ -114,13 +114,21 @@ class Gathering {
           for (std::size_t b = 0; b < family.buckets->size(); ++b)
             if (family.distinct(choices_.zero, o, b)) ++leaves;
         const Memory memory = memory_model_.predict(choices_);
-        if (!memory.fits(fillable_)) {
+        if (!memory.fits(room_.fillable)) {
           result_.unfit += leaves;
           if (memory.fits()) result_.tight += leaves;
           too_large(memory);
           continue;
         }
         result_.feasible += leaves;
+        if (memory.total > room_.bytes) {
+          keep_faster(&result_.larger, memory);
+          continue;
+        }
+        if (!timed && memory.total > threshold()) {
+          result_.cut_bound = std::min(result_.cut_bound, memory.total);
+          continue;
+        }
         for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
           choices_.overlap_grad_reduce = (*family.overlaps)[o];
           for (std::size_t b = 0; b < family.buckets->size(); ++b) {
@@ -199,19 +207,25 @@ class Gathering {
       result_.smallest = Candidate{choices_, memory.total, {}, 0, 0};
       result_.smallest_memory = memory;
     }
-    if (memory.needed > memory.capacity * fillable_ * (1 + kMoreMemory)) return;
-    if (result_.almost_fits && estimator_.lower_bound_s(choices_) >= result_.almost_fits->times.estimate_s)
-      return;
+    // Who wants little memory does not ask what more would do.
+    const bool asked = room_.bytes == std::numeric_limits<double>::infinity();
+    if (asked && memory.needed <= memory.capacity * room_.fillable * (1 + kMoreMemory))
+      keep_faster(&result_.almost_fits, memory);
+  }
+
+  // The plan being looked at, where the closed form says that it is faster than *fastest.
+  void keep_faster(std::optional<Candidate>* fastest, const Memory& memory) {
+    if (*fastest && estimator_.lower_bound_s(choices_) >= (*fastest)->times.estimate_s) return;
     Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};
-    if (!result_.almost_fits || candidate.times.estimate_s < result_.almost_fits->times.estimate_s)
-      result_.almost_fits = std::move(candidate);
+    if (!*fastest || candidate.times.estimate_s < (*fastest)->times.estimate_s)
+      *fastest = std::move(candidate);
   }
 
   std::shared_ptr<const Job> job_;
   Objective objective_;
   int kept_;
   Estimator& estimator_;
-  double fillable_;
+  Room room_;
   const SearchProgress& progress_;
   MemoryModel memory_model_;
   Candidates result_;
@@ -226,8 +240,8 @@ class Gathering {
 }  // namespace
 
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator, double fillable, const SearchProgress& progress) {
-  Gathering gathering(job, objective, kept, estimator, fillable, progress);
+                  Estimator& estimator, const Room& room, const SearchProgress& progress) {
+  Gathering gathering(job, objective, kept, estimator, room, progress);
   if (progress) progress("listing plans", 0, 0);
   for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
@@ -237,16 +251,24 @@ Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, 
                        Estimator& estimator, const Spread& spread, double fit_probability,
                        const SearchProgress& progress) {
   Fitting fitting;
-  fitting.fillable = std::min(1.0, fillable_share(fit_probability, spread));
-  fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable, progress);
-  if (fitting.candidates.promising.empty() && fitting.candidates.tight > 0) {
+  const auto look = [&] {
+    fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.room, progress);
+    return !fitting.candidates.promising.empty();
+  };
+  fitting.room.fillable = std::min(1.0, fillable_share(fit_probability, spread));
+  if (!look() && fitting.candidates.tight > 0) {
     // None is likely enough: the best of those about as likely as the likeliest.
     const Memory& least = fitting.candidates.smallest_memory;
-    fitting.fillable = std::min(1.0, least.needed / least.capacity * (1 + kNearLeastMemory));
-    fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable, progress);
+    fitting.room.fillable = std::min(1.0, least.needed / least.capacity * (1 + kNearLeastMemory));
+    look();
   }
   if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
-  if (!pins.stage_layers) refine_cuts(job, objective, fitting.fillable, estimator, &fitting.candidates);
+  if (objective == Objective::memory) {
+    fitting.room.bytes = fitting.candidates.promising.front().memory_bytes * (1 + kMemoryMargin);
+    objective = Objective::step_time;
+    look();
+  }
+  if (!pins.stage_layers) refine_cuts(job, objective, fitting.room, estimator, &fitting.candidates);
   return fitting;
 }
 

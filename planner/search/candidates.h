@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +23,13 @@ struct Candidate {
   double bound = 0;         // the same by the lower bound: no simulation finds less
 };
 
+// What a plan's fullest device may hold.
+struct Room {
+  double fillable = 1;  // share of its capacity that the plan may be predicted to fill
+  double bytes = std::numeric_limits<double>::infinity();  // in all, whatever the capacity
+  bool holds(const Memory& memory) const { return memory.fits(fillable) && memory.total <= bytes; }
+};
+
 struct Candidates {
   std::int64_t count = 0;     // plans with distinct Programs
   std::int64_t cut = 0;       // of these, never looked at one by one: their bound is above the threshold
@@ -35,22 +43,24 @@ struct Candidates {
   std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
   Memory smallest_memory;
   std::optional<Candidate> almost_fits;  // with kMoreMemory more memory: the fastest of these by its estimate
+  std::optional<Candidate> larger;       // of those that fit, but have more than Room::bytes: likewise
 };
 constexpr std::size_t kMostPromising = 4096;
 constexpr double kMoreMemory = 0.1;        // the "10% more memory" of the sensitivities
 constexpr double kNearLeastMemory = 0.02;  // above the least: about as likely to fit
 
 // Throws UserError where for_each_plan does.
-// `fillable`: the share of a device's capacity that plans may be predicted to fill.
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator, double fillable = 1, const SearchProgress& progress = {});
+                  Estimator& estimator, const Room& room = {}, const SearchProgress& progress = {});
 
 struct Fitting {
   Candidates candidates;
-  double fillable = 1;  // that they were gathered with
+  Room room;  // that they were gathered with
 };
 // Those that fit with `fit_probability`; where no plan does, those that are about as likely to as the
-// likeliest (kNearLeastMemory). Throws NoAnswer where none is predicted to fit.
+// likeliest (kNearLeastMemory). For the memory objective those with at most kMemoryMargin more than the
+// least, with their step time as what is expected and bounded. Throws NoAnswer where none is predicted to
+// fit.
 Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
                        Estimator& estimator, const Spread& spread, double fit_probability,
                        const SearchProgress& progress = {});

@@ -21,11 +21,11 @@ constexpr double kGain = 1e-6;
 
 class CutRefinement {
  public:
-  CutRefinement(const std::shared_ptr<const Job>& job, Objective objective, double fillable,
+  CutRefinement(const std::shared_ptr<const Job>& job, Objective objective, const Room& room,
                 Estimator& estimator)
       : job_(job),
         objective_(objective),
-        fillable_(fillable),
+        room_(room),
         estimator_(estimator),
         memory_model_(job),
         layers_alike_(layer_parts(job->workload).layers_alike()) {}
@@ -86,7 +86,7 @@ class CutRefinement {
     one.times = estimator_.times(one.choices, bound);
     if (value(one.times.estimate_s, one.times.compute_s, 0) >= limit) return false;
     const Memory memory = memory_model_.predict(one.choices);
-    if (!memory.fits(fillable_)) return false;
+    if (!room_.holds(memory)) return false;
     one.memory_bytes = memory.total;
     one.expected = value(one.times.estimate_s, one.times.compute_s, one.memory_bytes);
     one.bound = value(bound.step_s, bound.compute_s, one.memory_bytes);
@@ -96,7 +96,7 @@ class CutRefinement {
 
   const std::shared_ptr<const Job>& job_;
   Objective objective_;
-  double fillable_;
+  const Room& room_;
   Estimator& estimator_;
   MemoryModel memory_model_;
   bool layers_alike_ = false;
@@ -105,10 +105,10 @@ class CutRefinement {
 
 }  // namespace
 
-void refine_cuts(const std::shared_ptr<const Job>& job, Objective objective, double fillable,
+void refine_cuts(const std::shared_ptr<const Job>& job, Objective objective, const Room& room,
                  Estimator& estimator, Candidates* candidates) {
-  if (!job->workload.transformer || objective == Objective::memory || candidates->promising.empty()) return;
-  CutRefinement refinement(job, objective, fillable, estimator);
+  if (!job->workload.transformer || candidates->promising.empty()) return;
+  CutRefinement refinement(job, objective, room, estimator);
   std::vector<const Candidate*> first;  // of its choice
   const double reach = kRefinedNear * candidates->promising.front().expected;
   for (const Candidate& candidate : candidates->promising) {

@@ -13,7 +13,7 @@ namespace orrery::planner {
 // layer moved from one part to another) that fits is expected to be better, unless there are more than
 // kAllMoves parts: then moves between neighbouring parts and from or to both ends are looked at. Choices with
 // chunks of like layers keep their even cut, general graphs the optimal one (graph_cuts.h).
-void refine_cuts(const std::shared_ptr<const Job>& job, Objective objective, double fillable,
+void refine_cuts(const std::shared_ptr<const Job>& job, Objective objective, const Room& room,
                  Estimator& estimator, Candidates* candidates);
 constexpr int kAllMoves = 16;
 constexpr double kCutWorth = 0.003;

@@ -21,8 +21,8 @@ double least_expected(const std::shared_ptr<const Job>& job, const Pins& pins, c
   double least = std::numeric_limits<double>::infinity();
   try {
     Estimator estimator(job);
-    const double fillable = std::min(1.0, fillable_share(options.fit_probability, spread_of(*job)));
-    for (const Candidate& candidate : gather(job, pins, options.objective, 1, estimator, fillable).promising)
+    const Room room = {std::min(1.0, fillable_share(options.fit_probability, spread_of(*job)))};
+    for (const Candidate& candidate : gather(job, pins, options.objective, 1, estimator, room).promising)
       least = std::min(least, candidate.expected);
   } catch (const UserError&) {
     // The search says what is wrong.

@@ -88,7 +88,7 @@ std::optional<RecipePlan> plan_of(const proto::Recipe& recipe, const std::shared
   const std::optional<Pins> pins = pins_of(recipe, *job);
   if (!pins) return {};
   try {
-    Candidates found = gather(job, *pins, Objective::step_time, 1, estimator, fillable);
+    Candidates found = gather(job, *pins, Objective::step_time, 1, estimator, {fillable});
     if (found.promising.empty() && found.tight > 0)
       found = gather(job, *pins, Objective::step_time, 1, estimator);
     if (!found.promising.empty())

@@ -63,19 +63,22 @@ class Search {
                            : std::function<double(const Choices&)>(),
                     [this](const Candidate& candidate) {
                       const Bound bound = estimator_.slot_bound(candidate.choices);
-                      return objective_value(options_.objective, *job_, bound.step_s, bound.compute_s,
+                      return objective_value(ranked_by(), *job_, bound.step_s, bound.compute_s,
                                              candidate.memory_bytes);
                     });
-    recipe_ = nearest_recipe(job_, estimator_, fillable_);
+    recipe_ = nearest_recipe(job_, estimator_, room_.fillable);
     simulate();
     if (options_.prove) prove();
     compare_systems(result_);
+    if (candidates_.larger) simulate_also({candidates_.larger->choices});
     find_front(result_);
     result_.candidates = candidates_.count;
     result_.feasible = candidates_.feasible;
     result_.simulated = static_cast<std::int64_t>(done_.size());
     const Evaluation nominal = done_.front();
     const double least = std::min(agenda_->least_open_bound(), value_of(nominal));
+    // It may differ from the answer in how many layers are run again alone, and be no choice of its own.
+    if (options_.objective == Objective::memory) result_.fastest = fastest_done();
     rank_choices(robust);
     const double best = value_of(done_.front());
     result_.proven = least >= best;
@@ -89,16 +92,18 @@ class Search {
   }
 
  private:
-  double value_of(const Evaluation& evaluation) const {
-    return objective_value(options_.objective, evaluation);
+  // What candidates are expected to take, bounded by and ranked by: the memory objective is a limit (room_).
+  Objective ranked_by() const {
+    return options_.objective == Objective::memory ? Objective::step_time : options_.objective;
   }
+  double value_of(const Evaluation& evaluation) const { return objective_value(ranked_by(), evaluation); }
 
   void find_candidates() {
     Fitting fitting =
         gather_fitting(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_,
                        outlook_.spread(), options_.fit_probability, options_.progress);
     candidates_ = std::move(fitting.candidates);
-    fillable_ = fitting.fillable;
+    room_ = fitting.room;
   }
 
   const Response& response(const Choices& choices) {
@@ -269,6 +274,7 @@ class Search {
       result_.why_not_nominal = why_not_nominal(best, *result_.nominal, result_.compared);
       result_.why += " " + result_.why_not_nominal;
     }
+    if (options_.objective == Objective::memory) tell_price_of_memory();
     if (of_recipe_) {
       for (const Evaluation& one : done_)
         if (same_choice(one.plan.choices, of_recipe_->plan.choices)) of_recipe_->odds = one.odds;
@@ -287,10 +293,27 @@ class Search {
     if (!result_.systems.empty()) result_.why += " " + which_suits(result_.systems, best);
   }
 
+  const Evaluation& fastest_done() const {
+    return *std::min_element(done_.begin(), done_.end(), [](const Evaluation& a, const Evaluation& b) {
+      return a.step_time_s() < b.step_time_s();
+    });
+  }
+
+  void tell_price_of_memory() {
+    const Evaluation& best = done_.front();
+    if (result_.fastest->step_time_s() < best.step_time_s())
+      add_interval(&outlook_, response(result_.fastest->plan.choices), &*result_.fastest);
+    else
+      result_.fastest.reset();
+    result_.price_of_memory = price_of_memory(best, result_.fastest, room_.bytes / (1 + kMemoryMargin));
+    result_.why += " " + result_.price_of_memory;
+  }
+
   void rank_done() {
     std::stable_sort(done_.begin(), done_.end(), [this](const Evaluation& a, const Evaluation& b) {
       const auto key = [this](const Evaluation& one) {
-        return std::make_tuple(grain_of(value_of(one)), grain_of(one.step_time_s()),
+        const double beyond = one.memory.total > room_.bytes ? one.memory.total : 0;
+        return std::make_tuple(grain_of(beyond), grain_of(value_of(one)), grain_of(one.step_time_s()),
                                -one.plan.choices.micro_batch);
       };
       return key(a) < key(b);
@@ -320,7 +343,7 @@ class Search {
   void compare_systems(SearchResult& result) {
     const bool other = pins_.search_sync || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce;
     if (job_->cluster.devices() == 1 || other) return;
-    result.systems = systems(job_, pins_, candidates_, estimator_, fillable_);
+    result.systems = systems(job_, pins_, candidates_, estimator_, room_.fillable);
     // Of a kind that was simulated the best by that stands for it.
     std::vector<Choices> missing;
     for (const System& system : result.systems) {
@@ -360,7 +383,7 @@ class Search {
 
   void find_front(SearchResult& result) {
     if (options_.pareto) {
-      const Survey seen = survey(job_, pins_, estimator_, kSurveyed, fillable_);
+      const Survey seen = survey(job_, pins_, estimator_, kSurveyed, room_.fillable);
       result.pareto_looked_into = seen.looked_into;
       result.pareto_front = static_cast<std::int64_t>(seen.front.size());
       result.pareto_beyond_s = seen.beyond_s;
@@ -383,7 +406,7 @@ class Search {
   Estimator estimator_;
   Outlook outlook_;
   Candidates candidates_;
-  double fillable_ = 1;  // share of the capacity that plans may be predicted to fill
+  Room room_;  // that the candidates were gathered with
   std::optional<Agenda> agenda_;
   std::optional<RecipePlan> recipe_;
   std::optional<Evaluation> of_recipe_;

@@ -16,7 +16,10 @@
 
 namespace orrery::planner {
 
+// memory: the least step time of what takes at most kMemoryMargin more than the least memory of all. The last
+// per cent of memory may cost a multiple of the step.
 enum class Objective { step_time, cost, energy, memory };
+constexpr double kMemoryMargin = 0.05;
 // What the best plan has least of: expected regret over what is not known, or the objective as predicted.
 // Energy and memory are ranked as predicted.
 enum class Rank { robust, nominal };
@@ -84,6 +87,10 @@ struct SearchResult {
   // The plan that is best as predicted, where that is not the first of `plans`.
   std::optional<Evaluation> nominal;
   std::string why_not_nominal;  // one sentence, also of `why`
+  // With the memory objective: the fastest plan that was simulated, whatever its memory, where that is not
+  // the first of `plans`. The one that the closed form puts first is among them.
+  std::optional<Evaluation> fastest;
+  std::string price_of_memory;  // what the answer's memory costs in time; also of `why`
   std::optional<KnownRecipe> known_recipe;
   std::vector<std::string> warnings;  // of the first plan: memory, what the runtime cannot run
   std::int64_t candidates = 0;        // plans with distinct Programs

@@ -201,6 +201,16 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
   return text + ".";
 }
 
+std::string price_of_memory(const Evaluation& best, const std::optional<Evaluation>& fastest,
+                            double least_bytes) {
+  const std::string text = fmt::format("It is the fastest plan found within {:.0f}% of the least memory ({})",
+                                       100 * kMemoryMargin, human_bytes(least_bytes));
+  if (!fastest) return text + ", and of all.";
+  return text + fmt::format(". With {} a step takes {} ({}): the answer takes {:.3g} times as long.",
+                            human_bytes(fastest->memory.total), human_seconds(fastest->step_time_s()),
+                            describe(fastest->plan), best.step_time_s() / fastest->step_time_s());
+}
+
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
   if (best.plan.choices == recipe.plan.choices)
     return fmt::format("It is a plan that people run ({}).", name);

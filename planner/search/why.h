@@ -27,6 +27,9 @@ std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candi
 
 // What the plan that is best as predicted would save, and why it is not the answer: one sentence.
 std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, int compared);
+// What little memory costs in time, the least of all plans being `least_bytes`: one sentence or two.
+std::string price_of_memory(const Evaluation& best, const std::optional<Evaluation>& fastest,
+                            double least_bytes);
 // What a known recipe would take beside the answer: one sentence.
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name);
 // What a plan must be warned of, whoever chose it: a precision that devices have no units for, tokens that
