@@ -58,6 +58,12 @@ struct Parameters {
   double dense = 0, expert = 0;
 };
 
+// Whether a stage holds less and less of a micro-batch while its backward runs. Split backward passes keep
+// what weights' gradients need; beside a forward pass as much comes as goes.
+bool frees_layer_by_layer(const Choices& choices) {
+  return !splits_backward(choices.schedule) && !choices.overlap_experts;
+}
+
 bool is_product(OperatorKind kind) {
   return kind == OperatorKind::linear || kind == OperatorKind::expert_linear || kind == OperatorKind::head;
 }
@@ -241,6 +247,12 @@ MemoryTables::Activations MemoryTables::activations_of(const Plan& plan, int beg
                                                        const Table& parts, int* layer_of_stage) const {
   const Choices& c = plan.choices;
   const bool selective = c.recompute == Recompute::selective;
+  // A layer that is computed again does not stand beside what the layers behind it kept.
+  const bool frees = frees_layer_by_layer(c);
+  const auto keep = [frees](double kept, double moment, Activations* sum) {
+    sum->kept += kept;
+    sum->flow = std::max(sum->flow - (frees ? kept : 0), moment);
+  };
   Activations out;
   for (int part = begin; part < end; ++part) {
     if (parts_.begin[part] == parts_.begin[part + 1]) continue;
@@ -260,14 +272,12 @@ MemoryTables::Activations MemoryTables::activations_of(const Plan& plan, int beg
     } else if (again) {
       // The layer's input is the output of the operator before it, in this chunk or received.
       const double kept = parts_.begin[part] > 0 ? parts[part - 1].last : 0;
-      out.kept += away ? 0 : kept;
-      out.flow = std::max(out.flow, bytes.saved + bytes.flow + bytes.product_gradient + (away ? kept : 0));
+      keep(away ? 0 : kept, bytes.saved + bytes.flow + bytes.product_gradient + (away ? kept : 0), &out);
     } else {
       const double kept = selective ? bytes.saved_selective : bytes.saved;
-      out.kept += away ? 0 : kept;
       // What comes back from the host: this layer's, and the next one's on its way.
-      out.flow = std::max(out.flow,
-                          bytes.saved - kept + bytes.flow + bytes.product_gradient + (away ? 2 * kept : 0));
+      keep(away ? 0 : kept, bytes.saved - kept + bytes.flow + bytes.product_gradient + (away ? 2 * kept : 0),
+           &out);
     }
     if (!edge) ++*layer_of_stage;
   }
@@ -357,7 +367,7 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
   if (last_sums_.table == &parts && of.pp == c.pp && of.interleave == c.interleave &&
       of.recompute == c.recompute && of.recompute_layers == c.recompute_layers &&
       of.recompute_modules == c.recompute_modules && of.stage_layers == c.stage_layers &&
-      ends_meet(of) == ends_meet(c))
+      ends_meet(of) == ends_meet(c) && frees_layer_by_layer(of) == frees_layer_by_layer(c))
     return last_sums_.stages;
   last_sums_.table = &parts;
   last_sums_.of = c;

@@ -70,6 +70,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("running some layers again never takes more memory than running none") {
+  for (const auto& job : jobs())
+    for (const int pp : {1, 2, 4}) {
+      Choices c;
+      c.pp = pp;
+      c.dp = job->cluster.devices() / pp;
+      MemoryModel memory(job);
+      const double none = memory.predict(c).total;
+      c.recompute = Recompute::full;
+      const int layers = job->workload.layers / pp;
+      double fewer = none;
+      for (c.recompute_layers = 1; c.recompute_layers <= layers; ++c.recompute_layers) {
+        const double now = memory.predict(c).total;
+        INFO(job->workload.name << ", pp " << pp << ", " << c.recompute_layers << " layers");
+        CHECK(now <= none);
+        // The last one runs its backward at once: its input is kept for nothing.
+        if (c.recompute_layers < layers) CHECK(now <= fewer);
+        fewer = now;
+      }
+    }
+}
+
 TEST_CASE("plans that run chosen modules again: bounds hold, the closed form is near the simulation") {
   sim::SimulationOptions options;
   options.keep_timeline = false;
