@@ -4,13 +4,12 @@
 
 #include "planner/evaluation/interval.h"
 #include "planner/search/candidates.h"
-#include "planner/space/order_choice.h"
-#include "planner/space/split_choice.h"
+#include "planner/search/split_search.h"
 
 namespace orrery::planner {
 
 Evaluation guess(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
-  job = with_order(with_splits(job, pins), pins);
+  job = with_best_splits(job, pins, options).job;
   Estimator estimator(job);
   Outlook outlook(job);
   const Candidates candidates =

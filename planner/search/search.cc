@@ -20,11 +20,10 @@
 #include "planner/search/group_order.h"
 #include "planner/search/known_recipe.h"
 #include "planner/search/pareto.h"
+#include "planner/search/split_search.h"
 #include "planner/search/subsets.h"
 #include "planner/search/systems.h"
 #include "planner/search/why.h"
-#include "planner/space/order_choice.h"
-#include "planner/space/split_choice.h"
 
 namespace orrery::planner {
 namespace {
@@ -417,6 +416,16 @@ class Search {
   std::vector<Evaluation> done_;
 };
 
+// What is proven holds of plans whose operators are split another way, too.
+void heed_other_splits(const SplitJob& split, Objective objective, SearchResult* result) {
+  result->candidates += split.others;
+  const double best = objective_value(objective == Objective::memory ? Objective::step_time : objective,
+                                      result->plans.front());
+  if (split.others_bound >= best) return;
+  result->proven = false;
+  result->gap = std::max(result->gap, 1 - split.others_bound / best);
+}
+
 std::string compared_to_subsets(const SearchResult& result, Objective objective) {
   const Evaluation& all = result.plans.front();
   const Subset* best = best_subset(result, objective);
@@ -460,8 +469,10 @@ const Subset* best_subset(const SearchResult& result, Objective objective) {
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   const Cluster file = job->cluster;
-  job = with_group_order(with_order(with_splits(job, pins), pins), pins, options);
+  const SplitJob split = with_best_splits(job, pins, options);
+  job = with_group_order(split.job, pins, options);
   SearchResult result = Search(job, pins, options).run();
+  heed_other_splits(split, options.objective, &result);
   result.group_order = moved_groups(file, job->cluster);
   if (!result.group_order.empty()) result.why += " " + result.group_order;
   if (!options.subsets) return result;
