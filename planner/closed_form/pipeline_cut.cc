@@ -148,7 +148,7 @@ double period_1f1b_s(const std::vector<PipelineSlot>& stages) {
   const int count = static_cast<int>(stages.size());
   double longest = 0;
   for (int first = 0; first < count; ++first) {
-    double loop = 0;
+    double loop = stages[static_cast<std::size_t>(first)].weights_s;
     for (int last = first; last < count; ++last) {
       const PipelineSlot& stage = stages[static_cast<std::size_t>(last)];
       if (last > first) loop += 2 * stages[static_cast<std::size_t>(last) - 1].way_s;

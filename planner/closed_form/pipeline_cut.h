@@ -59,11 +59,12 @@ struct PipelineSlot {
   double busy_s = 0;     // of one micro-batch, until the next may start
   double through_s = 0;  // until its output and its gradient can be sent
   double way_s = 0;      // to the next stage
+  double weights_s = 0;  // of busy_s, what stands between a backward pass and the next forward (zero-bubble)
 };
-// Seconds that a 1F1B pipeline takes for one more micro-batch: the longest of the stages, and of the runs of
-// stages [s, e]. Such a run is a loop (the backward pass comes back from e to s, which answers with a forward
-// pass that e needs) with e - s + 1 micro-batches in it. Of more than kAllLoops stages only the runs of two
-// and those that end at the last stage are looked at.
+// Seconds that a pipeline under 1F1B or zero-bubble takes for one more micro-batch: the longest of the
+// stages, and of the runs of stages [s, e]. Such a run is a loop (the backward pass comes back from e to s,
+// which answers with a forward pass that e needs) with e - s + 1 micro-batches in it. Of more than kAllLoops
+// stages only the runs of two and those that end at the last stage are looked at.
 double period_1f1b_s(const std::vector<PipelineSlot>& stages);
 constexpr int kAllLoops = 32;
 // The closed form of so many micro-batches under 1F1B: one there and back, and the period for every other.

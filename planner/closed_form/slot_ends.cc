@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "planner/closed_form/pipeline_cut.h"
+
 namespace orrery::planner {
+namespace {
+
+// Of one_f_one_b_ends: micro-batches that are laid for each stage.
+constexpr int kLaidRounds = 3;
+
+}  // namespace
 
 SlotEnds::SlotEnds(const Choices& choices, int micro_batches, const std::vector<double>& hops)
     : choices_(choices),
@@ -108,6 +116,58 @@ class VLayout {
 };
 
 }  // namespace
+
+std::vector<double> one_f_one_b_ends(const std::vector<StageSlot>& stages, double micro_batches,
+                                     bool weights_wait) {
+  const auto count = static_cast<int>(stages.size());
+  const int m = static_cast<int>(std::min(micro_batches, static_cast<double>(kLaidRounds * count)));
+  std::vector<double> free_s(stages.size(), 0);  // when the stage's next slot may start
+  // When the results of its last forward and backward are there for its neighbours.
+  std::vector<double> there(stages.size(), 0), back(stages.size(), 0);
+  const auto forward = [&](std::size_t s, double ready) {
+    const double begin = std::max(free_s[s], ready);
+    free_s[s] = begin + stages[s].forward_busy;
+    there[s] = begin + stages[s].forward + stages[s].hop;
+  };
+  const auto warm_up = [&](int stage) { return std::min(count - 1 - stage, m); };
+  // Each stage has one warm-up forward more than the next: they are all laid before the first backward, and
+  // then the stage before is always a forward ahead.
+  std::vector<double> sent(static_cast<std::size_t>(m), 0), next_sent = sent;  // to the next stage
+  for (int stage = 0; stage < count; ++stage) {
+    for (int i = 0; i < warm_up(stage); ++i) {
+      forward(static_cast<std::size_t>(stage), stage > 0 ? sent[static_cast<std::size_t>(i)] : 0);
+      next_sent[static_cast<std::size_t>(i)] = there[static_cast<std::size_t>(stage)];
+    }
+    std::swap(sent, next_sent);
+  }
+  for (int i = 0; i < m; ++i) {
+    double came = 0;  // the forward that the stage before ran in its last turn
+    for (int stage = 0; stage < count; ++stage) {
+      const double before = came;
+      came = there[static_cast<std::size_t>(stage)];
+      if (i + warm_up(stage) < m) forward(static_cast<std::size_t>(stage), before);
+    }
+    for (int stage = count - 1; stage >= 0; --stage) {
+      const auto s = static_cast<std::size_t>(stage);
+      const double begin = std::max(free_s[s], stage + 1 < count ? back[s + 1] + stages[s].hop : there[s]);
+      free_s[s] = begin + stages[s].backward_busy;
+      back[s] = begin + stages[s].backward;
+      if (weights_wait && i >= stage) free_s[s] += stages[s].weight;
+    }
+  }
+  double more_s = 0;  // of the micro-batches that were not laid
+  if (micro_batches > m) {
+    std::vector<PipelineSlot> slots;
+    for (const StageSlot& s : stages)
+      slots.push_back({s.forward_busy + s.backward_busy + s.weight, s.forward + s.backward, s.hop, s.weight});
+    more_s = (micro_batches - m) * period_1f1b_s(slots);
+  }
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (weights_wait) free_s[s] += stages[s].weight * std::min(static_cast<int>(s), m);
+    free_s[s] = std::max(free_s[s], back[s]) + more_s;
+  }
+  return free_s;
+}
 
 std::vector<double> v_stage_ends(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
                                  const std::vector<double>& hops, double micro_batches) {

@@ -36,6 +36,21 @@ class SlotEnds {
   std::vector<double> forward_, backward_;
 };
 
+// What a stage takes for a micro-batch, for one_f_one_b_ends; seconds.
+struct StageSlot {
+  double forward = 0, forward_busy = 0;    // until the output can be sent, until the next slot may start
+  double backward = 0, backward_busy = 0;  // likewise; without `weight`
+  double weight = 0;  // gradients of weights, where they wait (zero-bubble); else 0 and part of `backward`
+  double hop = 0;     // to the next stage; 0 from the last
+  bool operator==(const StageSlot&) const = default;
+};
+
+// Of a pipeline under 1F1B, or under zero-bubble, which has its forwards and backwards in the same order:
+// when each stage has run all its slots. O(stages x micro-batches); of many micro-batches some rounds are
+// laid, and the others follow at the pace of period_1f1b_s.
+std::vector<double> one_f_one_b_ends(const std::vector<StageSlot>& stages, double micro_batches,
+                                     bool weights_wait);
+
 // What a stage's chunk takes in a slot, for those who lay slots without their tails; seconds.
 struct VChunkTimes {
   double forward = 0, forward_busy = 0;    // until the output can be sent, until the next slot may start

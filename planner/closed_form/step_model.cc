@@ -215,6 +215,7 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     times.backward += backward;
     const double paired_gain = own.paired_gain[end] - own.paired_gain[begin];
     times.paired_gain += paired_gain;
+    times.weight += own.weight[end] - own.weight[begin];
     times.backward_compute += compute;
     times.forward_host += own.forward_host[end] - own.forward_host[begin];
     times.backward_host += backward_host;
@@ -384,17 +385,14 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
     return paired_slots({job_, c}, stage, static_cast<std::int64_t>(m)) * stages[stage].paired_gain /
            c.interleave;
   };
-  slots_.clear();
   double through = 0;  // one micro-batch, there and back
   double hops = 0;     // there and back
-  double busiest = 0, busiest_forward = 0, busiest_backward = 0;
+  double busiest_forward = 0, busiest_backward = 0;
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = stages[stage];
     const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
-    slots_.push_back({t.forward_busy + t.backward_busy, t.forward + t.backward, hop});
     hops += 2 * hop;
     through += t.forward + t.backward + 2 * hop;
-    busiest = std::max(busiest, t.forward_busy + t.backward_busy);
     busiest_forward = std::max({busiest_forward, t.forward_busy, hop});
     busiest_backward = std::max({busiest_backward, t.backward_busy, hop});
   }
@@ -405,7 +403,11 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       if (c.pp == 1)
         return stages[0].forward + stages[0].backward +
                (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained(0);
-      return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
+      [[fallthrough]];
+    case Schedule::zero_bubble: {
+      const std::vector<double>& ends = one_f_one_b_ends_of(c, frame, stages, m);
+      return *std::max_element(ends.begin(), ends.end());
+    }
     case Schedule::interleaved: {
       // Each stage's work, and the way through the first chunks of the others, which may be longer than the
       // later ones, and back.
@@ -424,11 +426,6 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
         back += slot_with_ways_s(t.backward_busy, ways, pace);
       }
       return std::max(most, m * std::max(there, back) / c.pp) + first + hops;
-    }
-    case Schedule::zero_bubble: {
-      double weights = 0;
-      for (const StageTimes& t : stages) weights = std::max(weights, t.backward_busy / 2);
-      return through + (m - 1) * period_1f1b_s(slots_) - (c.pp - 1) * weights;
     }
     case Schedule::dualpipe_v: {
       const std::vector<double>& ends = v_ends(c, frame, stages, m);
@@ -466,16 +463,37 @@ const std::vector<double>& StepModel::v_ends(const Choices& c, const Frame& fram
   return v_ends_;
 }
 
+const std::vector<double>& StepModel::one_f_one_b_ends_of(const Choices& c, const Frame& frame,
+                                                          const std::vector<StageTimes>& stages, double m) {
+  const bool weights_wait = splits_backward(c.schedule);
+  slots_.clear();
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& t = stages[stage];
+    const double weight = weights_wait ? t.weight : 0;
+    slots_.push_back({t.forward, t.forward_busy, t.backward - weight, t.backward_busy - weight, weight,
+                      stage + 1 < c.pp ? frame.hops[stage] : 0});
+  }
+  if (slots_ == slots_laid_ && m == laid_micro_batches_ && weights_wait == laid_weights_wait_)
+    return laid_ends_;
+  laid_ends_ = one_f_one_b_ends(slots_, m, weights_wait);
+  slots_laid_ = slots_;
+  laid_micro_batches_ = m;
+  laid_weights_wait_ = weights_wait;
+  return laid_ends_;
+}
+
 std::vector<double> StepModel::done_earlier(const Choices& c, const Frame& frame,
                                             const std::vector<StageTimes>& stages, double m) {
-  std::vector<double> earlier = {0};
-  if (c.schedule == Schedule::dualpipe_v) {
-    const std::vector<double>& ends = v_ends(c, frame, stages, m);
+  std::vector<double> earlier;
+  const bool laid = c.schedule == Schedule::one_f_one_b || c.schedule == Schedule::zero_bubble;
+  if (c.schedule == Schedule::dualpipe_v || (laid && c.pp > 1)) {
+    const std::vector<double>& ends =
+        laid ? one_f_one_b_ends_of(c, frame, stages, m) : v_ends(c, frame, stages, m);
     const double last = *std::max_element(ends.begin(), ends.end());
-    earlier.clear();
     for (const double end : ends) earlier.push_back(last - end);
     return earlier;
   }
+  earlier.push_back(0);
   for (int stage = 0; stage + 1 < c.pp; ++stage)
     earlier.push_back(earlier.back() + (stages[stage].first_backward + frame.hops[stage]));
   return earlier;

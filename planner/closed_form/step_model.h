@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "planner/closed_form/estimator.h"
-#include "planner/closed_form/pipeline_cut.h"
 #include "planner/closed_form/shared_cores.h"
+#include "planner/closed_form/slot_ends.h"
 #include "planner/tables/cuts.h"
 #include "planner/tables/geometry.h"
 #include "planner/tables/gradients.h"
@@ -42,6 +42,7 @@ class StepModel {
     double forward_compute = 0, backward_compute = 0;
     double forward_host = 0, backward_host = 0;  // the host issuing them
     double paired_gain = 0;                      // of a forward and a backward side by side
+    double weight = 0;                           // of `backward`, the gradients of weights
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
     // Of the first chunk alone; least_of_inputs: what gradients of inputs compute at least, without
@@ -55,7 +56,7 @@ class StepModel {
     void scale(double factor) {
       for (double* time :
            {&forward, &backward, &forward_busy, &backward_busy, &forward_compute, &backward_compute,
-            &paired_gain, &forward_issued, &backward_issued, &first_forward, &first_backward,
+            &paired_gain, &weight, &forward_issued, &backward_issued, &first_forward, &first_backward,
             &least_of_inputs, &first_forward_compute, &first_backward_compute})
         *time *= factor;
       for (double* time : {&forward, &forward_busy, &forward_issued}) *time -= (factor - 1) * forward_waiting;
@@ -137,7 +138,10 @@ class StepModel {
   // Of a V, when each stage has run its slots; kept for the next plan, whose passes may take as long.
   const std::vector<double>& v_ends(const Choices& choices, const Frame& frame,
                                     const std::vector<StageTimes>& stages, double micro_batches);
-  // By how much each stage is done with its passes before the first is.
+  // Likewise of 1F1B and zero-bubble.
+  const std::vector<double>& one_f_one_b_ends_of(const Choices& choices, const Frame& frame,
+                                                 const std::vector<StageTimes>& stages, double micro_batches);
+  // By how much each stage is done with its passes before the last is.
   std::vector<double> done_earlier(const Choices& choices, const Frame& frame,
                                    const std::vector<StageTimes>& stages, double micro_batches);
   Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
@@ -186,7 +190,10 @@ class StepModel {
   std::vector<StageTimes> paced_;
   std::vector<std::vector<StageTimes>> of_replicas_;
   std::vector<Ending> endings_;
-  std::vector<PipelineSlot> slots_;
+  std::vector<StageSlot> slots_, slots_laid_;  // the latter with what follows it: laid last
+  double laid_micro_batches_ = 0;
+  bool laid_weights_wait_ = false;
+  std::vector<double> laid_ends_;
   std::vector<double> v_key_, v_ends_;
 };
 

@@ -1,0 +1,114 @@
+#include "planner/closed_form/slot_ends.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "base/random.h"
+#include "planner/closed_form/estimator.h"
+#include "planner/evaluation/evaluation.h"
+#include "program/schedule.h"
+#include "sim/simulator.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+// The schedule's slots one by one.
+std::vector<double> by_slots(Schedule schedule, const std::vector<StageSlot>& stages, int micro_batches) {
+  Choices c;
+  c.pp = static_cast<int>(stages.size());
+  c.schedule = schedule;
+  std::vector<double> hops;
+  for (const StageSlot& stage : stages) hops.push_back(stage.hop);
+  SlotEnds ends(c, micro_batches, hops);
+  std::vector<std::vector<Slot>> slots;
+  for (int stage = 0; stage < c.pp; ++stage)
+    slots.push_back(schedule_slots(schedule, stage, c.pp, 1, micro_batches));
+  std::vector<std::size_t> next(stages.size(), 0);
+  std::vector<double> free_s(stages.size(), 0), end_s = free_s;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const auto s = static_cast<std::size_t>(stage);
+      while (next[s] < slots[s].size()) {
+        const Slot& slot = slots[s][next[s]];
+        const double ready = ends.ready(slot, stage);
+        if (ready == kSlotNotYet) break;
+        const double begin = std::max(free_s[s], ready);
+        const bool forward = slot.kind == SlotKind::forward;
+        if (slot.kind == SlotKind::backward_weight) {
+          free_s[s] += stages[s].weight;
+        } else {
+          ends.of(!forward, stage, 0, slot.micro_batch) =
+              begin + (forward ? stages[s].forward : stages[s].backward);
+          end_s[s] = ends.of(!forward, stage, 0, slot.micro_batch);
+          free_s[s] = begin + (forward ? stages[s].forward_busy : stages[s].backward_busy);
+        }
+        ++next[s];
+        moved = true;
+      }
+    }
+  }
+  for (std::size_t s = 0; s < stages.size(); ++s) end_s[s] = std::max(end_s[s], free_s[s]);
+  return end_s;
+}
+
+TEST_CASE("1F1B and zero-bubble in closed form are their slots laid one by one") {
+  const CounterRandom random(3, 0);
+  std::uint64_t at = 0;
+  const auto some = [&](double most) { return most * static_cast<double>(random.bits(at++) % 1000) / 1000; };
+  for (int pp = 2; pp <= 9; ++pp)
+    for (const bool weights_wait : {false, true}) {
+      std::vector<StageSlot> stages;
+      for (int stage = 0; stage < pp; ++stage) {
+        const double forward = 0.5 + some(1), backward = 1 + some(1);
+        const double weight = weights_wait ? some(1) : 0;
+        stages.push_back({forward, forward - some(0.1), backward, backward - some(0.1), weight,
+                          stage + 1 < pp ? some(0.3) : 0});
+      }
+      const Schedule schedule = weights_wait ? Schedule::zero_bubble : Schedule::one_f_one_b;
+      for (const int m : {1, 2, pp - 1, pp, pp + 1, 2 * pp, 3 * pp, 5 * pp, 12 * pp}) {
+        if (m < 1) continue;
+        INFO("pp " << pp << ", " << m << " micro-batches, weights wait: " << weights_wait);
+        const std::vector<double> laid = one_f_one_b_ends(stages, m, weights_wait);
+        const std::vector<double> slots = by_slots(schedule, stages, m);
+        REQUIRE(laid.size() == slots.size());
+        for (std::size_t s = 0; s < slots.size(); ++s)
+          CHECK(laid[s] == Approx(slots[s]).epsilon(m <= 3 * pp ? 1e-12 : 0.02));
+      }
+    }
+}
+
+TEST_CASE("estimates of short pipelines are near their simulations") {
+  struct Case {
+    const char* workload;
+    const char* cluster;
+    int devices, tp, pp;
+    double worst;
+  };
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  for (const Case& one : {Case{"llama2-7b", "dgx-h100", 16, 1, 16, 0.04},
+                          {"llama2-7b", "dgx-h100", 8, 1, 8, 0.04},
+                          {"llama2-7b", "a100-eth100", 16, 1, 16, 0.06},
+                          {"llama3-70b", "dgx-h100", 32, 8, 4, 0.06},
+                          {"gpt2-xl", "dgx-a100", 8, 1, 8, 0.06}})
+    for (const int rounds : {1, 2})
+      for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zero_bubble}) {
+        const auto job = test::make_job(one.workload, one.cluster, one.devices, rounds * one.pp, 2048);
+        Choices c;
+        c.tp = one.tp;
+        c.sequence_parallel = one.tp > 1;
+        c.pp = one.pp;
+        c.dp = 1;
+        c.schedule = schedule;
+        const Plan plan{job, c};
+        const double simulated_s = sim::simulate(plan, options).step_time_s;
+        INFO(one.workload << " on " << one.cluster << ": " << describe(plan) << ", simulated "
+                          << simulated_s);
+        CHECK(Estimator(job).times(c).estimate_s == Approx(simulated_s).epsilon(one.worst));
+      }
+}
+
+}  // namespace
+}  // namespace orrery::planner
