@@ -280,9 +280,9 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
     std::string larger = with_more_devices(job, pins);
     if (larger.empty()) larger = with_more_nodes(job, pins);
     for (std::string found :
-         {std::move(larger), with_shorter_sequences(job, pins),
-          with_offload(job, pins, Offload::optimizer), with_offload(job, pins, Offload::all),
-          with_adapters(job, pins, BaseType::none), with_adapters(job, pins, BaseType::nf4_dq)})
+         {std::move(larger), with_shorter_sequences(job, pins), with_offload(job, pins, Offload::optimizer),
+          with_offload(job, pins, Offload::all), with_adapters(job, pins, BaseType::none),
+          with_adapters(job, pins, BaseType::nf4_dq)})
       if (!found.empty()) changes.push_back(std::move(found));
   }
   if (changes.empty())
