@@ -396,7 +396,7 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     const std::string text = refusal(job, {});
     CHECK_THAT(text, Catch::Contains("(`lora_rank` 16)") &&
                          Catch::Contains("(`lora_rank` 16 and `quantize_base` nf4-dq)") &&
-                         Catch::Contains("nodes") && Catch::Contains(" a step"));
+                         Catch::Contains("8 devices of the node") && Catch::Contains(" a step"));
     // Each is what a search for it finds, by the closed form.
     auto adapted = std::make_shared<Job>(*job);
     FineTuning tuning;
