@@ -77,13 +77,14 @@ std::optional<double> parse_bytes(std::string_view text) {
 }
 
 std::optional<std::int64_t> parse_count(std::string_view text, int k) {
-  if (const auto plain = parse_whole(text)) return plain;
+  if (const auto whole = parse_whole(text)) return whole;
   constexpr double kMost = 1e18;
   const auto found = leading<double>(text);
-  if (!found || found->second.size() != 1) return {};
-  const double unit = scale("kmgt", found->second[0], k);
+  if (!found || found->second.size() > 1) return {};
+  const bool plain = found->second.empty();  // 1e3
+  const double unit = plain ? 1 : scale("kmgt", found->second[0], k);
   const double value = found->first * unit;
-  if (unit == 1 || !(std::abs(value) <= kMost) || value != std::floor(value)) return {};
+  if ((unit == 1 && !plain) || !(std::abs(value) <= kMost) || value != std::floor(value)) return {};
   return static_cast<std::int64_t>(value);
 }
 

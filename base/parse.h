@@ -14,7 +14,7 @@ std::optional<double> parse_number(std::string_view text);  // finite
 // The same with an optional suffix k, M, G, T (decimal): "10k", "2.5G".
 std::optional<double> parse_scaled(std::string_view text);
 std::optional<bool> parse_switch(std::string_view text);  // "on" or "off"
-// A whole number with an optional suffix k, M, G, T in powers of `k`, 1000 or 1024: "8k", "1.5M".
+// A whole number, with an optional suffix k, M, G, T in powers of `k`, 1000 or 1024: "8k", "1.5M", "1e3".
 std::optional<std::int64_t> parse_count(std::string_view text, int k);
 std::string lower_case(std::string_view text);  // of ASCII
 // From 0, with an optional suffix K, M, G, T (binary, "KiB" and "B" too).

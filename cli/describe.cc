@@ -1,6 +1,8 @@
 // orrery describe: a workload's layers, FLOPs and bytes, and what was assumed.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/format.h"
@@ -42,12 +44,40 @@ std::string head_text(const Description& described) {
                             flops(described.forward_flops), flops(described.model_flops));
 }
 
+// Layers that alternate stand in a row for each kind, where the first of it does; neighbours alone are
+// together in the JSON.
+std::vector<Part> kinds_of_layers(const std::vector<Part>& neighbours) {
+  const auto of_one = [](double sum, const Part& part) { return sum / std::max(1, part.count); };
+  const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); };
+  const auto alike = [&](const Part& a, const Part& b) {
+    return a.name == b.name &&
+           near(of_one(static_cast<double>(a.parameters), a), of_one(static_cast<double>(b.parameters), b)) &&
+           near(of_one(a.forward_flops, a), of_one(b.forward_flops, b)) &&
+           near(of_one(a.output_bytes, a), of_one(b.output_bytes, b));
+  };
+  std::vector<Part> kinds;
+  for (const Part& part : neighbours) {
+    const auto same =
+        std::find_if(kinds.begin(), kinds.end(), [&](const Part& kind) { return alike(kind, part); });
+    if (same == kinds.end()) {
+      kinds.push_back(part);
+      continue;
+    }
+    same->count += part.count;
+    same->parameters += part.parameters;
+    same->forward_flops += part.forward_flops;
+    same->output_bytes += part.output_bytes;
+  }
+  return kinds;
+}
+
 std::string layers_table(const Description& described) {
   std::vector<std::vector<std::string>> rows;
-  for (const Part& part : described.layers) {
+  const std::vector<Part> kinds = kinds_of_layers(described.layers);
+  for (const Part& part : kinds) {
     if (rows.size() == kMostRows) {
-      rows.push_back({fmt::format("… and {} more (--json has them)", described.layers.size() - kMostRows), "",
-                      "", "", ""});
+      rows.push_back(
+          {fmt::format("… and {} more (--json has them)", kinds.size() - kMostRows), "", "", "", ""});
       break;
     }
     rows.push_back(row_of(part, part.name, std::to_string(part.count)));

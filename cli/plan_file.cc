@@ -14,8 +14,10 @@
 
 namespace orrery::cli {
 
-void say_what_is_ignored(const std::vector<std::string>& ignored) {
+void say_what_was_imported(const std::vector<std::string>& ignored, const std::vector<std::string>& assumed) {
   if (!ignored.empty()) fmt::print(stderr, "orrery: ignored: {}\n", fmt::join(ignored, "; "));
+  if (!assumed.empty())
+    fmt::print(stderr, "orrery: assumed: {}\n", in_flags(fmt::format("{}", fmt::join(assumed, "; "))));
 }
 
 void say_warnings(const std::vector<std::string>& warnings) {

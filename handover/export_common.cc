@@ -226,18 +226,21 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
                       plan.job->cluster.name, target);
   text += fmt::format(
-      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {}{} micro-batches of {}; global batch {}, sequence {}; "
+      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {}{} micro-batches of {}; global batch {}{}; "
       "{} parameters{}.\n",
       c.world(), c.tp, c.pp, c.dp, c.cp, c.replica_batches.empty() ? "" : "at most ", plan.micro_batches(),
-      c.micro_batch, t.global_batch, t.seq_len, workload.parameters(),
+      c.micro_batch, t.global_batch, t.seq_len > 0 ? fmt::format(", sequence {}", t.seq_len) : "",
+      workload.parameters(),
       trained < workload.parameters() ? fmt::format(", {} of them trained", trained) : "");
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
   if (model == ModelIs::by_script)
-    text +=
-        fmt::format("# NOTE: your script builds the model and trains it in {} by {} with {} attention: {}\n",
-                    name_of(t.precision), name_of(t.optimizer), t.fused_attention ? "fused" : "unfused",
-                    dimensions_of(plan.job->workload));
+    text += fmt::format("# NOTE: your script builds the model and trains it in {} by {}{}: {}\n",
+                        name_of(t.precision), name_of(t.optimizer),
+                        !has_attention(workload) ? ""
+                        : t.fused_attention      ? " with fused attention"
+                                                 : " with unfused attention",
+                        dimensions_of(workload));
   if (transformer && model != ModelIs::built)
     for (const std::string& part : parts_beyond_dimensions(*transformer, model))
       text += "# NOTE: the model has " + part +
@@ -351,6 +354,11 @@ std::string text_of(const FineTuning& tuning) {
   return description_of(tuning) + (tuning.alpha > 0 ? fmt::format(", alpha {}", tuning.alpha) : "");
 }
 
+bool has_attention(const Workload& workload) {
+  return workload.transformer || std::any_of(workload.operators.begin(), workload.operators.end(),
+                                             [](const Operator& op) { return op.attention.has_value(); });
+}
+
 bool has_linear_biases(const Transformer& model) {
   return model.linear_bias || (model.proj_bias && model.mlp_bias);
 }
@@ -396,6 +404,22 @@ bool is_offset_norm(const Transformer& model) {
          std::find(model.unexecuted.begin(), model.unexecuted.end(), kOffsetNorms) != model.unexecuted.end();
 }
 
+std::vector<int> layers_by_stage(const Plan& plan) {
+  const std::vector<int> parts = layers_by_part(plan);
+  std::vector<int> of_stage(static_cast<std::size_t>(plan.choices.pp), 0);
+  for (std::size_t part = 0; part < parts.size(); ++part)
+    of_stage[static_cast<std::size_t>(place_of_part(plan.choices, static_cast<int>(part)).stage)] +=
+        parts[part];
+  return of_stage;
+}
+
+std::string cost_of_running_again(const Plan& plan, int planned, int runs) {
+  // A layer that is run again takes four passes' worth of products, another three.
+  const double of_stage = std::max(1.0, static_cast<double>(plan.job->workload.layers) / plan.choices.pp);
+  const double share = (std::min<double>(runs, of_stage) - planned) / (3 * of_stage + planned);
+  return fmt::format("{:.0f}% more computation, less memory", 100 * std::max(0.0, share));
+}
+
 int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes) {
   const Choices& c = plan.choices;
   if (c.recompute_layers == 0) return 1;
@@ -403,9 +427,9 @@ int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes
   const int of_each = (c.recompute_layers + chunks - 1) / chunks;
   if (of_each * chunks != c.recompute_layers)
     notes->push_back(
-        fmt::format("the plan runs {} layers of each stage again; this {}, {} of each of its {} chunks: less "
-                    "memory, more time",
-                    c.recompute_layers, of_each * chunks, of_each, chunks));
+        fmt::format("the plan runs {} layers of each stage again; this {}, {} of each of its {} chunks: {}",
+                    c.recompute_layers, of_each * chunks, of_each, chunks,
+                    cost_of_running_again(plan, c.recompute_layers, of_each * chunks)));
   return of_each;
 }
 

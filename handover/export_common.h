@@ -69,6 +69,7 @@ void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, st
                   std::string_view expected);
 // "adapters of rank 16 on q,v, alpha 32".
 std::string text_of(const FineTuning& tuning);
+bool has_attention(const Workload& workload);
 // Whether output projection and MLP have biases: what systems say with one word.
 bool has_linear_biases(const Transformer& model);
 // Or every linear layer, experts and router among them: one word of Megatron-LM's.
@@ -86,6 +87,10 @@ bool is_squared_relu(const Transformer& model);
 bool is_offset_norm(const Transformer& model);
 // Megatron Core's recompute_num_layers: of each chunk where a stage's layers lie in several.
 int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes);
+// "9% more computation, less memory": where `runs` layers of a stage are run again, and the plan's are fewer.
+std::string cost_of_running_again(const Plan& plan, int planned, int runs);
+// Layers of each stage, in all of its chunks.
+std::vector<int> layers_by_stage(const Plan& plan);
 // Micro-batches of every replica where all have the same share, which is all that the targets have. Throws
 // UserError where the batch has no such share.
 std::int64_t equal_micro_batches(const Plan& plan, std::string_view target);

@@ -39,16 +39,89 @@ Json zero_json(const Plan& plan) {
   return zero;
 }
 
+// What its PipelineEngine does not run (runtime/pipe/engine.py and topology.py,
+// module_inject/auto_ep_folding.py).
+void check_pipeline(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (c.pp == 1) return;
+  if (c.zero >= 2)
+    throw UserError(fmt::format("`zero` {} with `pp` {} cannot be exported to deepspeed: its PipelineEngine "
+                                "takes no stage above 1",
+                                c.zero, c.pp),
+                    "expected `zero` 0 or 1, or `pp` 1");
+  if (c.cp > 1)
+    throw UserError(
+        fmt::format("`cp` {} with `pp` {} cannot be exported to deepspeed: a pipeline's ranks are "
+                    "of stages, replicas and tensor ranks alone",
+                    c.cp, c.pp),
+        "expected `cp` 1 or `pp` 1");
+  if (c.ep > 1 && c.tp > 1)
+    throw UserError(
+        fmt::format("`ep` {} with `tp` {} and `pp` {} cannot be exported to deepspeed: its AutoEP "
+                    "takes no tensor ranks in a pipeline",
+                    c.ep, c.tp, c.pp),
+        "expected `ep`, `tp` or `pp` 1");
+}
+
+// First layer of each stage, and the end. Chunks of a stage, which it has not, lie together.
+std::vector<int> stage_boundaries(const Plan& plan) {
+  std::vector<int> first = {0};
+  for (const int layers : layers_by_stage(plan)) first.push_back(first.back() + layers);
+  return first;
+}
+
+// PipelineModule cuts by parameters or by the layers' class: neither is the plan's cut. Recomputed are the
+// first of each stage's layers, and never the embedding, whose input has no gradient.
+std::string pipeline_py(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const std::vector<int> first = stage_boundaries(plan);
+  const bool again = c.recompute == Recompute::full;
+  std::string text =
+      "# The plan's stages, for DeepSpeed's PipelineEngine.\n"
+      "from deepspeed.pipe import PipelineModule\n";
+  text += fmt::format("from deepspeed.runtime.pipe.topology import {}\n\n",
+                      c.tp > 1 ? "PipeModelDataParallelTopology" : "PipeDataParallelTopology");
+  text += fmt::format("# First transformer layer of each stage, and the end.\nFIRST = [{}]\n",
+                      fmt::join(first, ", "));
+  if (again)
+    text += fmt::format("# Of each stage, the first so many layers are run again.\nAGAIN = {}\n",
+                        c.recompute_layers > 0 ? c.recompute_layers : plan.job->workload.layers);
+  text +=
+      "\n\nclass Planned(PipelineModule):\n"
+      "    def __init__(self, layers, before, **others):\n"
+      "        self._before = before\n"
+      "        super().__init__(layers=layers, **others)\n\n"
+      "    def _partition_layers(self, method=None):\n"
+      "        if self._num_layers < self._before + FIRST[-1]:\n"
+      "            raise ValueError(f\"{self._num_layers} layers (expected {FIRST[-1]} behind the first "
+      "{self._before})\")\n"
+      "        self.parts = [0] + [self._before + layer for layer in FIRST[1:-1]] + [self._num_layers]\n"
+      "        stage = self._topo.get_coord(self.global_rank).pipe\n"
+      "        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])\n";
+  if (again)
+    text +=
+        "\n    def _is_checkpointable(self, funcs):\n"
+        "        first = max(self._local_start, self._before)\n"
+        "        end = min(first + AGAIN, self._before + FIRST[-1])\n"
+        "        return all(first <= self._local_start + self.forward_funcs.index(f) < end for f in funcs)\n";
+  text += fmt::format(
+      "\n\n# layers: what stands before the transformer layers ({}), those {}, and what stands behind them.\n"
+      "def pipeline(layers, loss_fn, before=1):\n"
+      "    return Planned(layers, before, loss_fn=loss_fn, activation_checkpoint_interval={},\n"
+      "                   topology={})\n",
+      "`before` of them", first.back(), again ? 1 : 0,
+      c.tp > 1
+          ? fmt::format("PipeModelDataParallelTopology(num_pp={}, num_mp={}, num_dp={})", c.pp, c.tp, c.dp)
+          : fmt::format("PipeDataParallelTopology(num_pp={}, num_dp={})", c.pp, c.dp));
+  return text;
+}
+
 }  // namespace
 
 std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
-  if (c.pp > 1 && c.zero >= 2)
-    throw UserError(fmt::format("`zero` {} with `pp` {} cannot be exported to deepspeed: its PipelineEngine "
-                                "takes no stage above 1",
-                                c.zero, c.pp),
-                    "expected `zero` 0 or 1, or `pp` 1");
+  check_pipeline(plan);
   std::vector<std::string> notes = notes_on_rare_choices(plan, "DeepSpeed");
   const std::int64_t micro_batches = equal_micro_batches(plan, "DeepSpeed");
   Json config = {{"train_micro_batch_size_per_gpu", c.micro_batch},
@@ -59,9 +132,9 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
                  {"bf16", {{"enabled", t.precision == DType::bf16 || is_narrow(t.precision)}}},
                  {"zero_optimization", zero_json(plan)},
                  {"wall_clock_breakdown", false}};
-  // Checked against micro-batch x accumulation x ranks, of which DeepSpeed counts those of tensor, pipeline
-  // and expert parallelism, too, where no mpu tells it otherwise (runtime/config.py, _batch_assertion).
-  if (c.world() == c.dp * c.cp)
+  // Checked against micro-batch x accumulation x ranks, of which DeepSpeed counts AutoTP's, too; in a
+  // pipeline its topology says which are replicas (runtime/config.py, _batch_assertion).
+  if (c.tp == 1 || c.pp > 1)
     config["train_batch_size"] = t.global_batch;
   else
     notes.push_back(
@@ -74,8 +147,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
     config["communication_data_type"] = "fp32";
   if (c.cp > 1) {
     config["sequence_parallel_size"] = c.cp;
-    if (c.world() == c.dp * c.cp)
-      config["data_parallel_size"] = c.dp;  // the ranks that the batch is counted over
+    if (c.tp == 1) config["data_parallel_size"] = c.dp;  // the ranks that the batch is counted over
     notes.emplace_back("DeepSpeed splits sequences by Ulysses (all-to-all), the plan by ring attention");
   }
   if (c.hybrid() && c.zero > 0 && c.zero < 3)
@@ -83,20 +155,27 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
         fmt::format("DeepSpeed shards in groups under ZeRO-3 alone (MiCS); the plan's are of {} ranks, "
                     "this shards over all",
                     c.shard_group));
-  if (c.tp > 1) {
+  if (c.tp > 1 && c.pp > 1) {
+    notes.push_back(
+        fmt::format("AutoTP does not run in a pipeline: your layers are to split themselves{} over {} tensor "
+                    "ranks, those of "
+                    "model.mpu().get_slice_parallel_group()",
+                    c.sequence_parallel ? ", and the sequence between their products," : "", c.tp));
+  } else if (c.tp > 1) {
     config["tensor_parallel"] = {{"autotp_size", c.tp}};
     if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");
   }
   if (c.ep > 1 || c.etp > 1)
     config["expert_parallel"] = {
         {"enabled", true}, {"autoep_size", c.ep}, {"expert_tensor_parallel_size", c.etp}};
-  if (c.recompute != Recompute::none) {
+  const bool by_module = c.pp > 1 && c.recompute == Recompute::full;  // pipeline.py runs them again
+  if (c.recompute != Recompute::none)
     config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", false}};
+  if (c.recompute != Recompute::none && !by_module)
     notes.push_back(
         fmt::format("call deepspeed.checkpointing.checkpoint on {} in the model: the JSON only configures it",
                     c.recompute == Recompute::full ? "each layer" : "the attention core"));
-  }
-  if (c.recompute == Recompute::full && c.recompute_layers > 0)
+  if (c.recompute == Recompute::full && c.recompute_layers > 0 && !by_module)
     notes.push_back(fmt::format("of the first {} layers of each stage alone", c.recompute_layers));
   if (plan.job->runtime.host_activation_layers > 0) {
     config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", true}};
@@ -127,6 +206,8 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
         "pipeline.stages in the JSON is never read by the engine: pipeline.py builds the PipelineModule");
     if (c.schedule != Schedule::one_f_one_b)
       notes.emplace_back("DeepSpeed runs 1F1B whatever the plan's schedule");
+    if (c.dp > 1 && c.overlap_grad_reduce)
+      notes.emplace_back("a pipeline's gradients are reduced behind its last backward; the plan's beside it");
   }
   std::string script = script_head(plan, "DeepSpeed 0.19.6", notes, ModelIs::by_script);
   std::vector<std::string> lines = {fmt::format("gradient_accumulation_steps .. {}", micro_batches)};
@@ -140,27 +221,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   script += "  \"${TRAIN:?your training script}\" --deepspeed_config ds_config.json \"$@\"\n";
   files.push_back({"launch.sh", script});
   files.push_back({"ds_config.json", config.dump(2) + "\n"});
-  if (c.pp > 1) {
-    std::vector<int> first;  // first layer of each stage, and the end
-    int at = 0;
-    for (int n : layers_by_part(plan)) {
-      first.push_back(at);
-      at += n;
-    }
-    first.push_back(at);
-    files.push_back(
-        {"pipeline.py",
-         fmt::format("# Stage boundaries of the plan, in transformer layers: {}.\n"
-                     "# With layers = [embedding, *blocks, head], even cuts come from "
-                     "partition_method=\"type:Block\";\n"
-                     "# for uneven cuts subclass PipelineModule and set self.parts in _partition_layers.\n"
-                     "from deepspeed.pipe import PipelineModule\n\n\n"
-                     "def pipeline(layers, loss_fn):\n"
-                     "    return PipelineModule(layers=layers, num_stages={}, loss_fn=loss_fn,\n"
-                     "                          partition_method=\"type:Block\",\n"
-                     "                          activation_checkpoint_interval={})\n",
-                     fmt::join(first, ", "), c.pp, c.recompute == Recompute::full ? 1 : 0)});
-  }
+  if (c.pp > 1) files.push_back({"pipeline.py", pipeline_py(plan)});
   return files;
 }
 

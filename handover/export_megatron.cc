@@ -51,11 +51,24 @@ void activation_flags(const Transformer& m, Flags& flags, std::vector<std::strin
     flags.add("--squared-relu");
     return;
   }
-  const bool usual = m.gated_ffn ? m.activation == Activation::silu : m.activation == Activation::gelu;
-  if (!usual)
+  // GELU's tanh form is the kernel that adds a bias, too (fused_bias_gelu.py); without biases, or without
+  // that kernel, GELU is exact (arguments.py sets bias_gelu_fusion, mlp.py runs F.gelu).
+  const bool biased = has_biases_everywhere(m);
+  if (!m.gated_ffn && biased && m.activation == Activation::gelu_erf) {
+    flags.add("--no-bias-gelu-fusion");
+    notes->emplace_back(
+        "--no-bias-gelu-fusion computes GELU exactly, as the model does, in kernels of its own: a little "
+        "slower than planned");
+    return;
+  }
+  const Activation runs = m.gated_ffn ? Activation::silu : biased ? Activation::gelu : Activation::gelu_erf;
+  if (m.activation != runs)
     notes->push_back(
         fmt::format("the model's MLP is by {}, which no flag says; this runs {}: losses differ, times hardly",
-                    name_of(m.activation), m.gated_ffn ? "SwiGLU" : "GELU's tanh form"));
+                    m.activation == Activation::gelu ? "gelu's tanh form" : name_of(m.activation),
+                    m.gated_ffn ? "SwiGLU"
+                    : biased    ? "GELU's tanh form"
+                                : "exact GELU"));
 }
 
 // Latent attention multiplies its scores by the square of what --mscale-all-dim stands for, and its turned

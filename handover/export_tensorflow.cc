@@ -50,7 +50,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
   }
   if (is_narrow(t.precision))
     notes.push_back(fmt::format("{} is not there; this runs bf16", name_of(t.precision)));
-  if (!t.fused_attention) notes.emplace_back("attention is the model's own to write");
+  if (!t.fused_attention && has_attention(plan.job->workload))
+    notes.emplace_back("attention is the model's own to write");
   notes.emplace_back("the model is your script's: build and compile it under strategy.scope() (strategy.py)");
   return notes;
 }
@@ -68,11 +69,12 @@ std::string strategy_module(const Plan& plan) {
       "\"\"\"The plan of {} on {}: written by orrery export. A script imports `strategy` and the "
       "numbers.\"\"\"\n"
       "import tensorflow as tf\n\n"
-      "GLOBAL_BATCH, SEQ_LEN, REPLICAS = {}, {}, {}\n"
+      "GLOBAL_BATCH, {}REPLICAS = {}, {}{}\n"
       "tf.keras.mixed_precision.set_global_policy(\"{}\")\n"
       "tf.config.experimental.enable_tensor_float_32_execution({})\n",
-      plan.job->workload.name, plan.job->cluster.name, t.global_batch, t.seq_len, c.dp,
-      policy_of(t.precision), t.precision == DType::tf32 ? "True" : "False");
+      plan.job->workload.name, plan.job->cluster.name, t.seq_len > 0 ? "SEQ_LEN, " : "", t.global_batch,
+      t.seq_len > 0 ? fmt::format("{}, ", t.seq_len) : "", c.dp, policy_of(t.precision),
+      t.precision == DType::tf32 ? "True" : "False");
   if (by_servers(c))
     return text +
            "resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()\n"

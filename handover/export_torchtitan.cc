@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "handover/export_common.h"
@@ -139,6 +140,21 @@ void check_sequence(const Plan& plan) {
         "expected a multiple of it");
 }
 
+// It runs every N-th of a rank's layers again, counted over all of its chunks (activation_checkpoint.py): the
+// N with which those are as many as the plan's, of like layers on every stage; none where there is none.
+std::optional<int> every_layer_again(const Plan& plan, const Transformer& model) {
+  const Choices& c = plan.choices;
+  if (c.recompute != Recompute::full || c.recompute_layers == 0) return std::nullopt;
+  for (int layer = 1; layer < model.layers; ++layer)
+    if (model.layer_has_experts(layer) != model.layer_has_experts(0)) return std::nullopt;
+  const std::vector<int> of_stage = layers_by_stage(plan);
+  for (int every = 2; every <= model.layers; ++every)
+    if (std::all_of(of_stage.begin(), of_stage.end(),
+                    [&](int layers) { return layers / every == std::min(c.recompute_layers, layers); }))
+      return every;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
@@ -181,9 +197,11 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
   if (t.precision == DType::tf32)
     notes.emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");
-  if (c.recompute == Recompute::full && c.recompute_layers > 0)
-    notes.emplace_back(
-        "full recomputation of the first layers only is not expressible; all layers are recomputed");
+  const std::optional<int> every = every_layer_again(plan, model);
+  if (c.recompute == Recompute::full && c.recompute_layers > 0 && !every)
+    notes.push_back(fmt::format(
+        "the plan runs {} layers of each stage again, which is no whole share of them; this all: {}",
+        c.recompute_layers, cost_of_running_again(plan, c.recompute_layers, plan.job->workload.layers)));
 
   check_sequence(plan);
   const Replicas replicas = replicas_of(plan, flavor.family, &notes);
@@ -234,8 +252,13 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   }
   toml += fmt::format("\n[compile]\nenable = {}\n", plan.job->runtime.fused_elementwise);  // off unless said
   toml += "\n[experimental]\ncustom_import = \"flavor\"\n";
-  toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", name_of(c.recompute));
-  if (c.recompute == Recompute::selective) toml += "selective_ac_option = \"op\"\n";
+  toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
+                      name_of(every ? Recompute::selective : c.recompute));
+  if (every)
+    toml += fmt::format("selective_ac_option = \"{}\"  # every such layer: {} of each stage, as planned\n",
+                        *every, c.recompute_layers);
+  else if (c.recompute == Recompute::selective)
+    toml += "selective_ac_option = \"op\"\n";
   toml += fmt::format("\n[optimizer]\nname = \"{}\"\n", t.optimizer == Optimizer::adam ? "Adam" : "AdamW");
   if (t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum)
     notes.emplace_back("torchtitan has no SGD; this trains with AdamW");

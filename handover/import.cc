@@ -1,6 +1,7 @@
 #include "handover/import.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +25,24 @@ std::vector<std::string> words_of(std::string_view text) {
   return *std::move(words);
 }
 
+struct Dimensioned {
+  std::string_view flag;
+  int Transformer::*field;
+};
+constexpr std::array<Dimensioned, 7> kDimensions = {{{"--num-layers", &Transformer::layers},
+                                                     {"--hidden-size", &Transformer::hidden},
+                                                     {"--ffn-hidden-size", &Transformer::ffn_hidden},
+                                                     {"--num-attention-heads", &Transformer::heads},
+                                                     {"--num-query-groups", &Transformer::kv_heads},
+                                                     {"--kv-channels", &Transformer::head_dim},
+                                                     {"--vocab-size", &Transformer::vocab}}};
+
+const Dimensioned* dimension_of(std::string_view flag) {
+  const auto at = std::find_if(kDimensions.begin(), kDimensions.end(),
+                               [&](const Dimensioned& one) { return one.flag == flag; });
+  return at == kDimensions.end() ? nullptr : &*at;
+}
+
 constexpr int kMostCount = 1 << 24;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 
@@ -31,6 +50,7 @@ class Megatron {
  public:
   Megatron(std::vector<std::string> words, int layers, int devices, std::string source)
       : source_(std::move(source)), words_(std::move(words)), layers_(layers), devices_(devices) {
+    result_.software = "megatron-core";
     // What Megatron-LM does unless told otherwise.
     Pins& p = result_.pins;
     p.tp = p.pp = p.cp = 1;
@@ -252,6 +272,9 @@ class Megatron {
 
   void ignore(const std::string& flag) {
     result_.ignored.push_back(ignored_because("megatron", flag));
+    if (dimension_of(flag) != nullptr && (inline_ || has_value()))
+      if (const auto said = parse_whole(inline_ ? *inline_ : words_[at_]))
+        result_.dimensions.emplace_back(flag, *said);
     while (flag.starts_with("--") && !inline_ && has_value()) ++at_;
   }
 
@@ -466,9 +489,11 @@ class Megatron {
 class DeepSpeed {
  public:
   DeepSpeed(Settings settings, std::string file) : s_(std::move(settings)), file_(std::move(file)) {
+    result_.software = "deepspeed";
     // What DeepSpeed does unless told otherwise.
     result_.pins.zero = 0;
     result_.pins.overlap_grad_reduce = false;
+    accumulates_once_ = !s_.has(kAccumulation);
     s_.ignore_all("auto", "whoever starts it fills it in");
   }
 
@@ -509,15 +534,20 @@ class DeepSpeed {
     Pins& p = result_.pins;
     if (const auto samples = count("train_batch_size")) result_.global_batch = *samples;
     if (const auto samples = s_.count("train_micro_batch_size_per_gpu")) p.micro_batch = *samples;
-    const auto accumulated = s_.count("gradient_accumulation_steps");
+    auto accumulated = s_.count(kAccumulation);
     if (const auto ranks = s_.count("sequence_parallel_size")) p.cp = *ranks;
     if (const auto ranks = s_.count("data_parallel_size")) p.dp = *ranks;
     // train_batch_size = micro-batch x accumulation x replicas, as DeepSpeed asserts.
     if (!p.dp && result_.global_batch && p.micro_batch && accumulated)
       p.dp = replicas(*result_.global_batch, std::int64_t{*p.micro_batch} * *accumulated);
-    // The batch is what is left out.
-    else if (p.dp && !result_.global_batch && p.micro_batch && accumulated)
-      result_.global_batch = std::int64_t{*p.micro_batch} * *accumulated * *p.dp;
+    // The batch is what is left out, and the replicas are whoever asks's where the file has none.
+    if (result_.global_batch) return;
+    if (accumulates_once_) accumulated = 1;
+    if (p.micro_batch)
+      result_.accumulation = accumulated;
+    else if (accumulated && !accumulates_once_)
+      result_.ignored.push_back(
+          fmt::format("{}: says nothing of the batch without train_micro_batch_size_per_gpu", kAccumulation));
   }
 
   int replicas(std::int64_t batch, std::int64_t of_each) const {
@@ -611,9 +641,11 @@ class DeepSpeed {
     if (tensor) p.etp = *tensor;
   }
 
+  static constexpr const char* kAccumulation = "gradient_accumulation_steps";
   Settings s_;
   std::string file_;
   double gradient_bytes_ = 2;
+  bool accumulates_once_ = false;  // nothing says how often
   Imported result_;
 };
 
@@ -629,6 +661,48 @@ Imported import_megatron_words(std::vector<std::string> words, int layers, int d
 
 Imported import_deepspeed(std::string_view text, const std::string& file) {
   return DeepSpeed(Settings::from_json(text, file), file).run();
+}
+
+std::vector<std::string> other_dimensions(const Imported& imported, const Transformer& model) {
+  std::vector<std::string> others;
+  for (const auto& [flag, said] : imported.dimensions) {
+    // Latent attention has no such heads, and experts have a width of their own.
+    if ((model.mla && (flag == "--kv-channels" || flag == "--num-query-groups")) ||
+        (model.moe && flag == "--ffn-hidden-size"))
+      continue;
+    const int has = model.*dimension_of(flag)->field;
+    if (said != has) others.push_back(fmt::format("{} {} (it has {})", flag, said, has));
+  }
+  return others;
+}
+
+std::string settle_batch(Imported* imported, Pins* pins, int devices) {
+  if (!imported->accumulation || imported->global_batch || !pins->micro_batch) return {};
+  std::string assumed;
+  if (!pins->dp) {
+    std::vector<std::string> one;
+    std::int64_t others = 1;
+    for (const auto& [name, degree] :
+         {std::pair{"`tp` 1", &pins->tp}, {"`pp` 1", &pins->pp}, {"`cp` 1", &pins->cp}}) {
+      if (!*degree) one.emplace_back(name);
+      if (!*degree) *degree = 1;
+      others *= **degree;
+      if (devices % others != 0)
+        throw UserError(
+            fmt::format("tensor, pipeline and context ranks of {} in all on {} devices", others, devices),
+            "expected a divisor of the devices");
+    }
+    pins->dp = static_cast<int>(devices / others);
+    if (!one.empty())
+      assumed =
+          fmt::format("{}, which the settings do not say, so {} replicas", fmt::join(one, ", "), *pins->dp);
+  }
+  const std::int64_t each = std::int64_t{*pins->micro_batch} * *imported->accumulation;
+  if (each > std::numeric_limits<int>::max() / *pins->dp)
+    throw UserError(fmt::format("{} samples of each of {} replicas", each, *pins->dp),
+                    fmt::format("expected at most {} in all", std::numeric_limits<int>::max()));
+  imported->global_batch = each * *pins->dp;
+  return assumed;
 }
 
 void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {

@@ -5,11 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "planner/space/offload.h"
 #include "planner/space/pins.h"
 #include "workloads/fine_tuning.h"
+#include "workloads/workload.h"
 
 namespace orrery::planner {
 
@@ -28,14 +30,19 @@ void apply(const ImportedRuntime& imported, RuntimeProfile* runtime);
 struct Imported {
   Pins pins;
   ImportedRuntime runtime;
+  std::string software;  // the runtime profile of the system that the settings are for
   std::optional<std::int64_t> global_batch;
+  // Micro-batches of a step, of each replica, where nothing but they and the replicas says the global batch.
+  std::optional<int> accumulation;
   std::optional<int> seq_len;
   std::optional<DType> precision;
   std::optional<Offload> offload;
   std::optional<double> offloaded_share;  // of the optimizer's states, where not all wait there
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
-  std::optional<int> experts;        // of a layer: the model says how many there are
+  std::optional<int> experts;  // of a layer: the model says how many there are
+  // What Megatron-LM's flags say of the model's dimensions ("--hidden-size", 4096), which is the workload's.
+  std::vector<std::pair<std::string, std::int64_t>> dimensions;
   std::optional<FineTuning> tuning;  // adapters, where they are asked for
   // Flags or keys that say nothing about the plan, in their order, each with the reason: "--lr: changes no
   // …".
@@ -56,6 +63,15 @@ Imported import_torchtitan(std::string_view text, const std::string& file, int l
 // A YAML of NeMo's: what NeMo-Run writes of a NeMo 2 recipe, NeMo 1's megatron_gpt_config.yaml and its
 // fine-tuning's, Megatron Bridge's ConfigContainer.
 Imported import_nemo(std::string_view text, const std::string& file, int layers, int devices = 0);
+
+// Those `dimensions` that are not the model's: "--num-layers 80 (it has 32)".
+std::vector<std::string> other_dimensions(const Imported& imported, const Transformer& model);
+
+// Of settings that say what each replica takes and not how many there are: the global batch, by the replicas
+// that the other forms in `pins` leave of the devices, where a form that nothing says is of one rank. Pins
+// them, and says what was assumed; empty where the settings or `pins` say it, or too little. Throws
+// UserError where the devices do not divide by the other forms.
+std::string settle_batch(Imported* imported, Pins* pins, int devices);
 
 // PEFT's adapter_config.json (0.17) over `tuning`. `layers`: of the model. What says nothing here is added to
 // `ignored`. Throws UserError naming `file` and the key.

@@ -64,6 +64,7 @@ class Nemo {
     read_recomputation();
     read_runtime();
     Imported result = import_megatron_words(words_, layers_, devices_, file_);
+    result.software = "nemo";
     // What a number that is not a default says of the precision stands in several places.
     result.precision = precision();
     if (const auto name = s_.text(at_.optimizer + (at_.old ? "name" : "optimizer"))) {

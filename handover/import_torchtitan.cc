@@ -23,6 +23,7 @@ class Torchtitan {
       : s_(std::move(settings)), layers_(layers), devices_(devices), experts_(experts) {}
 
   Imported run() {
+    result_.software = "torchtitan";
     Pins& p = result_.pins;
     const auto degree = [&](const char* name) {
       return s_.count(std::string("parallelism.") + name).value_or(1);
@@ -252,7 +253,8 @@ class Torchtitan {
       p.recompute = Recompute::full;
       if (*every > 1) {
         const int of_stage = std::max(1, layers_ / std::max(1, *p.pp));
-        p.recompute_layers = std::max<int>(1, of_stage / static_cast<int>(*every));
+        p.recompute_layers = of_stage / static_cast<int>(*every);
+        if (p.recompute_layers == 0) p.recompute = Recompute::none;
         result_.ignored.push_back(fmt::format(
             "activation_checkpoint.selective_ac_option {}: as many whole layers, the first of each stage",
             *every));

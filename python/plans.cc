@@ -10,7 +10,7 @@ py::tuple plan_of(const std::string& workload, const std::string& cluster, const
                   bool pareto, const std::function<void(int, int)>& told) {
   std::string json;
   std::vector<std::shared_ptr<Plan>> plans;
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored, assumed;
   without_gil([&] {
     Question question = question_of(request_of(workload, cluster, options));
     question.search.jobs = jobs;
@@ -23,9 +23,10 @@ py::tuple plan_of(const std::string& workload, const std::string& cluster, const
     json = to_json(*question.job, result).dump();
     for (const planner::Evaluation& one : result.plans) plans.push_back(std::make_shared<Plan>(one.plan));
     ignored = question.ignored;
+    assumed = question.assumed;
     return 0;
   });
-  return py::make_tuple(json, plans, ignored);
+  return py::make_tuple(json, plans, ignored, assumed);
 }
 
 // Name and content of each; bytes where it is binary.

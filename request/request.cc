@@ -1,6 +1,7 @@
 #include "request/request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -53,7 +54,8 @@ void check_connected(const Cluster& cluster, const std::string& file_or_name) {
   }
 }
 
-planner::Imported imported(const Request& request, const Workload& workload, int devices) {
+// The option that names another system's settings; null where none does.
+const char* source_of(const Request& request) {
   const std::vector<std::pair<const char*, const std::string*>> sources = {
       {"from_megatron", &request.from_megatron},
       {"from_deepspeed", &request.from_deepspeed},
@@ -65,6 +67,10 @@ planner::Imported imported(const Request& request, const Workload& workload, int
     if (first != nullptr) throw UserError(fmt::format("`{}` with `{}`", first, name), "expected one of them");
     first = name;
   }
+  return first;
+}
+
+planner::Imported imported(const Request& request, const Workload& workload, int devices) {
   if (!request.from_megatron.empty())
     return planner::import_megatron(request.from_megatron, workload.layers, devices);
   if (!request.from_deepspeed.empty())
@@ -94,9 +100,10 @@ FineTuning fine_tuning_of(const Request& request, const Workload& workload, cons
   tuning.base = request.quantize_base.value_or(tuning.base);
   tuning.frozen_layers = request.freeze.value_or(tuning.frozen_layers);
   if (tuning.base != BaseType::none && tuning.rank == 0 && !request.quantize_base)
-    throw UserError(fmt::format("{} keeps its weights in {} (quantization_config), which only adapters train",
-                                request.workload, name_of(tuning.base)),
-                    "expected `lora_rank` beside it, or a configuration without");
+    throw UserError(
+        fmt::format("{} keeps its weights in {} bits (quantization_config), which only adapters train",
+                    request.workload, tuning.base == BaseType::int8 ? 8 : 4),
+        "expected `lora_rank` beside it, or a configuration without");
   if (request.lora_targets && tuning.rank == 0)
     throw UserError("`lora_targets` without `lora_rank`", "expected adapters of some rank beside it");
   return tuning;
@@ -172,7 +179,8 @@ Question question_of(const Request& request) {
   job->workload = load_workload(request.workload);
   std::vector<std::string> ignored;
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
-  const planner::Imported imports = imported(request, job->workload, job->cluster.devices());
+  const char* source = source_of(request);
+  planner::Imported imports = imported(request, job->workload, job->cluster.devices());
   const FineTuning tuning = fine_tuning_of(request, job->workload, imports, &ignored);
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   if (!request.device.empty()) job->cluster = planner::with_device(std::move(job->cluster), request.device);
@@ -180,12 +188,24 @@ Question question_of(const Request& request) {
   const RuntimeUse use = !on_gpus(job->cluster)                   ? RuntimeUse::cpu
                          : sequences || has_tables(job->workload) ? RuntimeUse::gpu
                                                                   : RuntimeUse::gpu_images;
-  job->runtime = request.runtime.empty() ? default_runtime(use) : load_runtime(request.runtime);
+  std::vector<std::string> assumed;
+  if (!request.runtime.empty()) {
+    job->runtime = load_runtime(request.runtime);
+  } else if (source != nullptr && use != RuntimeUse::cpu) {
+    job->runtime = catalog_runtime(imports.software);
+    assumed.push_back(fmt::format("`runtime` {}, which `{}` is for", imports.software, source));
+  } else {
+    job->runtime = default_runtime(use);
+  }
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);
   const std::int64_t of_each =
       job->workload.transformer ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice;
-  const planner::Pins pins = planner::merged(request.pins, imports.pins);
+  planner::Pins pins = planner::merged(request.pins, imports.pins);
+  if (!request.global_batch)
+    if (const std::string text = planner::settle_batch(&imports, &pins, job->cluster.devices());
+        !text.empty())
+      assumed.push_back(text);
   training.global_batch = request.global_batch.value_or(
       imports.global_batch.value_or(job->cluster.devices() * samples_for(pins, of_each)));
   training.precision =
@@ -194,7 +214,11 @@ Question question_of(const Request& request) {
     if (training.seq_len == 0)
       throw UserError(fmt::format("`lengths` does not apply to {}", request.workload),
                       "expected none: the workload says how large its samples are");
-    training.lengths = sequence_lengths_from(request.lengths, training.seq_len);
+    CutOff cut;
+    training.lengths = sequence_lengths_from(request.lengths, training.seq_len, &cut);
+    if (cut.lengths > 0)
+      assumed.push_back(
+          fmt::format("{} of {} `lengths` are cut to `seq_len` {}", cut.lengths, cut.of, training.seq_len));
   }
   training.lengths.packed = request.packed;
   training.lengths.balanced = request.balanced;
@@ -211,11 +235,16 @@ Question question_of(const Request& request) {
     planner::set_offload(*imports.offload, job.get(), imports.offloaded_share.value_or(1));
   planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
+  if (job->workload.transformer)
+    if (const auto others = planner::other_dimensions(imports, *job->workload.transformer); !others.empty())
+      assumed.push_back(fmt::format("the model is {}, where `{}` says another: {}", job->workload.name,
+                                    source, fmt::join(others, ", ")));
   const int experts = planner::experts_of(job->workload);
   if (imports.experts && *imports.experts != experts)
     ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
-  return {std::move(job), pins, request.search, !request.global_batch && !imports.global_batch,
-          std::move(ignored)};
+  return {std::move(job),     std::move(pins),
+          request.search,     !request.global_batch && !imports.global_batch,
+          std::move(ignored), std::move(assumed)};
 }
 
 }  // namespace orrery

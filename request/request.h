@@ -65,6 +65,7 @@ struct Question {
   bool default_batch = false;  // the job's global batch is that of its devices, for nothing says another
   // What of another system's settings says nothing of a plan, each with the reason.
   std::vector<std::string> ignored;
+  std::vector<std::string> assumed;  // where neither they nor the request say it, or both say otherwise
 };
 // Reads the inputs and fills what was left open. Throws UserError.
 Question question_of(const Request& request);

@@ -72,14 +72,15 @@ void add_training(Request& request, std::vector<Setting>& all) {
           "runtime", "NAME|FILE",
           "the training software to model, by its name in `orrery catalog`, or a .textproto that describes "
           "it",
-          fmt::format(
-              "{} on GPUs, {} for networks without sequences or tables, {} on localhost and other processors",
-              default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
-              default_runtime(RuntimeUse::cpu).name)),
+          fmt::format("{} on GPUs, {} for networks without sequences or tables, {} on localhost and other "
+                      "processors; "
+                      "on GPUs with from_megatron and its like the software that they are for",
+                      default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
+                      default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
   all.push_back(count_option(
       training(
-          "global_batch", "N", "sequences (or samples) per step; 2k is 2,048",
+          "global_batch", "N", "sequences (or samples) per step; 2k is 2,048, 1e3 is 1,000",
           "1 sequence, or 32 samples, per device; more where a pinned micro_batch or dualpipe-v needs more"),
       request.global_batch, {1, kMostSamples, 1024}));
   all.push_back(count_option(
@@ -87,11 +88,11 @@ void add_training(Request& request, std::vector<Setting>& all) {
                "the workload's own, at most 8,192; refused where the workload says how large its "
                "samples are"),
       request.seq_len, {1, 1 << 24, 1024}));
-  all.push_back(text_option(
-      training("lengths", "lognormal:MEAN,SD|FILE",
-               "lengths of unequal sequences in tokens, none above seq_len; a FILE has one length per line",
-               "all sequences are seq_len long"),
-      request.lengths));
+  all.push_back(text_option(training("lengths", "lognormal:MEAN,SD|FILE",
+                                     "lengths of unequal sequences in tokens, longer ones cut to seq_len; a "
+                                     "FILE has one length per line",
+                                     "all sequences are seq_len long"),
+                            request.lengths));
   all.push_back(switch_option(
       training("packed", "",
                "pack sequences of these lengths into rows of seq_len, with attention inside each sequence "

@@ -51,7 +51,7 @@ struct Prepared {
   whatif::Point point;
   std::shared_ptr<Job> job;  // the point's, before it is shared
   bool default_batch = false;
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored, assumed;
 };
 
 Prepared prepare(Request request, const whatif::Combination& combination) {
@@ -67,7 +67,8 @@ Prepared prepare(Request request, const whatif::Combination& combination) {
   return {{combination, job, std::move(question.pins), std::move(question.search)},
           job,
           question.default_batch,
-          std::move(question.ignored)};
+          std::move(question.ignored),
+          std::move(question.assumed)};
 }
 
 // Whether that changed any.
@@ -138,7 +139,7 @@ Points points_of(const Request& request, const std::vector<whatif::Varied>& vari
     }
   }
   Points result;
-  if (!all.empty()) result.ignored = all.front().ignored;
+  if (!all.empty()) result.ignored = all.front().ignored, result.assumed = all.front().assumed;
   result.shared_batch = share_default_batch(all);
   for (Prepared& one : all) result.points.push_back(std::move(one.point));
   return result;

@@ -24,7 +24,7 @@ struct Points {
   // Nothing said the batch, and that of the most devices is everybody's: one that grew with them would be
   // another training.
   bool shared_batch = false;
-  std::vector<std::string> ignored;  // Question's, of the first point
+  std::vector<std::string> ignored, assumed;  // Question's, of the first point
 };
 // Every combination in the place of what `request` says. Throws UserError naming the combination that cannot
 // be read.

@@ -76,7 +76,7 @@ std::vector<int> lognormal(std::string_view said, int longest) {
   return tokens;
 }
 
-std::vector<int> from_file(const std::string& file, int longest) {
+std::vector<int> from_file(const std::string& file, int longest, CutOff* cut) {
   const std::string text = read_file(file);
   std::vector<int> all;
   int line = 0;
@@ -93,7 +93,9 @@ std::vector<int> from_file(const std::string& file, int longest) {
       throw UserError(file, line, fmt::format("'{}'", word.substr(0, 40)),
                       "expected a sequence's length in tokens");
     all.push_back(static_cast<int>(std::min<std::int64_t>(*length, longest)));
+    if (cut != nullptr && *length > longest) ++cut->lengths;
   }
+  if (cut != nullptr) cut->of = all.size();
   if (all.empty())
     throw UserError(file, 0, "no lengths", "expected a sequence's length in tokens on each line");
   std::sort(all.begin(), all.end());
@@ -125,10 +127,10 @@ double variation(const SequenceLengths& lengths, int longest, const Division& di
 
 }  // namespace
 
-SequenceLengths sequence_lengths_from(std::string_view said, int longest) {
+SequenceLengths sequence_lengths_from(std::string_view said, int longest, CutOff* cut) {
   SequenceLengths lengths;
   lengths.tokens =
-      said.starts_with(kLognormal) ? lognormal(said, longest) : from_file(std::string(said), longest);
+      said.starts_with(kLognormal) ? lognormal(said, longest) : from_file(std::string(said), longest, cut);
   return lengths;
 }
 

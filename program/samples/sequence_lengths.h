@@ -6,6 +6,7 @@
 // random here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,8 +31,12 @@ struct SequenceLengths {
 };
 
 // "lognormal:MEAN,SD" (in tokens, of the distribution before it is cut off), or a file of whole numbers, one
-// for each sequence: cut off at `longest`, as its quantiles. Throws UserError with what is wrong.
-SequenceLengths sequence_lengths_from(std::string_view said, int longest);
+// for each sequence: cut off at `longest`, as its quantiles. `cut`: is told how many of a file's. Throws
+// UserError with what is wrong.
+struct CutOff {
+  std::size_t lengths = 0, of = 0;
+};
+SequenceLengths sequence_lengths_from(std::string_view said, int longest, CutOff* cut = nullptr);
 
 // Of one sequence: how many tokens, and how long the sequences are that these stand in, in the mean over
 // tokens (attention's work is their product).

@@ -161,7 +161,8 @@ class Search(Answer):
     """What a search found: `plans`, best first, and `why` the first is.
 
     candidates, feasible and simulated (counts), proven, gap (share of the best step that is not excluded),
-    search_s, sensitivities, systems, pareto, warnings; `ignored`: what was imported and says nothing of a plan.
+    search_s, sensitivities, systems, pareto, warnings; `ignored`: what was imported and says nothing of a plan;
+    `assumed`: what it does not say.
     """
 
     _shown = ("workload", "cluster", "devices", "candidates", "feasible", "simulated", "proven", "gap")
@@ -171,10 +172,11 @@ class Search(Answer):
     gap: float
     search_s: float
 
-    def __init__(self, fields: str, natives: list[_native.Plan], ignored: list[str]):
+    def __init__(self, fields: str, natives: list[_native.Plan], ignored: list[str], assumed: list[str]):
         super().__init__(fields)
         self.plans: list[Plan] = [Plan(n, f) for n, f in zip(natives, self.json["plans"])]
         self.ignored = ignored
+        self.assumed = assumed
 
     @property
     def best(self) -> Plan:

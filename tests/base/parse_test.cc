@@ -35,7 +35,10 @@ TEST_CASE("bytes are binary, amounts are decimal") {
   CHECK(parse_count("8K", 1000) == 8000);
   CHECK(parse_count("1.5M", 1000) == 1500000);
   CHECK(parse_count("-3", 1000) == -3);
-  for (const char* bad : {"", "k", "1.3k", "8kB", "8x", "1e300G", "nank"})
+  CHECK(parse_count("1e3", 1024) == 1000);
+  CHECK(parse_count("1.5e3", 1024) == 1500);
+  for (const char* bad :
+       {"", "k", "1.3k", "8kB", "8x", "1e300G", "nank", "1e-3", "1.5", "1e19", "nan", "inf"})
     CHECK_FALSE(parse_count(bad, 1024));
   CHECK(lower_case("1F1B") == "1f1b");
   for (const char* bad : {"", "0", "0.5", "-1k", "2kB", "1e19", "5x"}) CHECK_FALSE(parse_amount(bad));

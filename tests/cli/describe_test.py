@@ -39,6 +39,13 @@ class Describe(OrreryCase):
             self.assertIn(word, text)
         self.assertIn("conv", self.done("describe", "resnet50"))
 
+    def test_layers_that_alternate_stand_in_a_row_for_each_kind(self):
+        text = self.done("describe", "gemma2-2b", "--seq-len", "8192")  # a window of 4,096 in every second layer
+        rows = [line for line in text.split("operators")[0].splitlines() if "linear" in line]
+        self.assertEqual(len(rows), 2, text)
+        self.assertEqual([row.split("attention")[1].split()[0] for row in rows], ["13", "13"], text)
+        self.assertEqual(len(self.json("describe", "gemma2-2b", "--seq-len", "8192")["parts"]), 28)
+
     def test_bad_input_is_refused(self):
         self.refused("describe", "gpt5", says="gpt5")
         self.refused("describe", "resnet50", "--seq-len", "128", says="seq")

@@ -57,8 +57,9 @@ class Plan(OrreryCase):
         result = self.orrery("plan", "llama3-8b", "dgx-h100", "--nodes", "1", "--global-batch", "8", "--from-megatron",
                              "--foo 3 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1")
         self.assertEqual(result.returncode, 3)
-        ignored, why = result.stderr.splitlines()
+        ignored, assumed, why = result.stderr.splitlines()
         self.assertIn("--foo: not known here", ignored)
+        self.assertIn("assumed: --runtime megatron-core, which --from-megatron is for", assumed)
         self.assertIn("fits in memory", why)
 
     def test_experts_that_the_model_does_not_have_are_ignored_aloud(self):

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tests/support/jobs.h"
 
 using namespace orrery;
 using namespace orrery::planner;
@@ -119,8 +120,41 @@ TEST_CASE("DeepSpeed's JSON holds its batch identity and counts buckets in eleme
 
 TEST_CASE("DeepSpeed's pipelines come with the module that its JSON cannot carry") {
   const auto files = export_plan(llama_plan(1, 2, 4), ExportTarget::deepspeed);
-  CHECK(content_of(files, "pipeline.py").find("num_stages=2") != std::string::npos);
+  CHECK(content_of(files, "pipeline.py").find("topology=PipeDataParallelTopology(num_pp=2, num_dp=4)") !=
+        std::string::npos);
   CHECK(content_of(files, "launch.sh").find("never read by the engine") != std::string::npos);
+  const Json config = parse_json(content_of(files, "ds_config.json"), "ds_config.json");
+  CHECK(config["train_batch_size"] == 64);  // the topology says which ranks are replicas
+}
+
+TEST_CASE("DeepSpeed's pipelines get the plan's own ranks and cut, or are refused") {
+  Plan plan = llama_plan(2, 4, 2);
+  plan.choices.recompute = Recompute::full;
+  plan.choices.recompute_layers = 1;
+  const auto files = export_plan(plan, ExportTarget::deepspeed);
+  const std::string& module = content_of(files, "pipeline.py");
+  for (const char* part : {"topology=PipeModelDataParallelTopology(num_pp=4, num_mp=2, num_dp=2)",
+                           "FIRST = [0, 3, 6, 8, 10]", "AGAIN = 1\n", "activation_checkpoint_interval=1"}) {
+    INFO(module);
+    CHECK(module.find(part) != std::string::npos);
+  }
+  const Json config = parse_json(content_of(files, "ds_config.json"), "ds_config.json");
+  CHECK_FALSE(config.contains("tensor_parallel"));
+  CHECK(content_of(files, "launch.sh").find("NOTE: AutoTP does not run in a pipeline") != std::string::npos);
+  // Chunks, which it has not, lie together.
+  plan.choices.schedule = Schedule::interleaved;
+  plan.choices.interleave = 2;
+  plan.choices.stage_layers = {2, 1, 1, 1, 2, 1, 1, 1};
+  CHECK_THAT(content_of(export_plan(plan, ExportTarget::deepspeed), "pipeline.py"),
+             Catch::Contains("FIRST = [0, 4, 6, 8, 10]"));
+  Plan context = llama_plan(1, 2, 2);
+  context.choices.cp = 2;
+  CHECK_THROWS_WITH(export_plan(context, ExportTarget::deepspeed),
+                    Catch::StartsWith("`cp` 2 with `pp` 2 cannot be exported to deepspeed"));
+  Plan experts = llama_plan(2, 2, 2);
+  experts.choices.ep = 2;
+  CHECK_THROWS_WITH(export_plan(experts, ExportTarget::deepspeed),
+                    Catch::StartsWith("`ep` 2 with `tp` 2 and `pp` 2 cannot be exported to deepspeed"));
 }
 
 TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble schedule as a complete CSV") {
@@ -231,6 +265,70 @@ TEST_CASE("export: parts of a model that no flag says are noted") {
   }
 }
 
+TEST_CASE("Megatron-LM's GELU is its tanh form beside biases alone, and exact where it is told") {
+  Plan plan = llama_plan(1, 1, 8);
+  auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  Transformer& model = *job->workload.transformer;
+  model.gated_ffn = false;
+  const auto script = [&](bool biased, Activation activation) {
+    model.qkv_bias = model.linear_bias = biased;
+    model.activation = activation;
+    return content_of(export_plan(plan, ExportTarget::megatron), "launch.sh");
+  };
+  const std::string flag = "--no-bias-gelu-fusion", note = "the model's MLP is by ";
+  for (const bool biased : {false, true})
+    for (const Activation activation : {Activation::gelu, Activation::gelu_erf}) {
+      const std::string text = script(biased, activation);
+      INFO(text);
+      const bool exact = activation == Activation::gelu_erf;
+      CHECK((text.find("  " + flag) != std::string::npos) == (biased && exact));
+      CHECK((text.find(note) != std::string::npos) == (!biased && !exact));
+    }
+  CHECK_THAT(script(false, Activation::gelu),
+             Catch::Contains(note + "gelu's tanh form, which no flag says; this runs exact GELU"));
+  CHECK_THAT(script(false, Activation::relu), Catch::Contains("this runs exact GELU"));
+  CHECK_THAT(script(true, Activation::relu), Catch::Contains("this runs GELU's tanh form"));
+}
+
+TEST_CASE("torchtitan runs every N-th layer again where those are as many as the plan's") {
+  Plan plan = llama_plan(1, 1, 8);
+  plan.choices.recompute = Recompute::full;
+  const auto files = [&](int layers) {
+    plan.choices.recompute_layers = layers;
+    return export_plan(plan, ExportTarget::torchtitan);
+  };
+  // 10 layers: the third, the sixth and the ninth.
+  CHECK_THAT(content_of(files(3), "train.toml"),
+             Catch::Contains("mode = \"selective\"\nselective_ac_option = \"3\""));
+  CHECK(content_of(files(3), "launch.sh").find("layers of each stage again") == std::string::npos);
+  CHECK_THAT(content_of(files(4), "train.toml"), Catch::Contains("mode = \"full\""));
+  // Six more forward passes of ten layers, beside three passes' worth of each and four of the four.
+  CHECK_THAT(content_of(files(4), "launch.sh"),
+             Catch::Contains("NOTE: the plan runs 4 layers of each stage again, which is no whole share of "
+                             "them; this all: 18% more computation, less memory"));
+  plan = llama_plan(1, 4, 2);  // 3, 3, 2 and 2 layers
+  plan.choices.recompute = Recompute::full;
+  CHECK_THAT(content_of(files(1), "train.toml"), Catch::Contains("selective_ac_option = \"2\""));
+}
+
+TEST_CASE("images have no sequence and no attention to tell of") {
+  const Plan plan{test::make_job("resnet50", "dgx-a100", 8, 256, 0), {}};
+  Plan over = plan;
+  over.choices.dp = 8;
+  over.choices.micro_batch = 32;
+  auto job = std::make_shared<Job>(*over.job);
+  job->training.fused_attention = false;
+  over.job = job;
+  for (const ExportTarget target : {ExportTarget::horovod, ExportTarget::tensorflow, ExportTarget::deepspeed})
+    for (const ExportedFile& file : export_plan(over, target)) {
+      INFO(file.content);
+      CHECK(file.content.find("sequence 0") == std::string::npos);
+      CHECK(file.content.find("attention") == std::string::npos);
+      CHECK(file.content.find("SEQ_LEN") == std::string::npos);
+    }
+}
+
 TEST_CASE("layers that are run again are told to Megatron Core by chunks of a stage") {
   Plan plan = llama_plan(1, 2, 4);
   plan.choices.schedule = Schedule::interleaved;
@@ -244,8 +342,9 @@ TEST_CASE("layers that are run again are told to Megatron Core by chunks of a st
   CHECK(whole.find("--recompute-num-layers 2 ") != std::string::npos);
   CHECK(whole.find("of each of its 2 chunks") == std::string::npos);
   CHECK(rounded.find("--recompute-num-layers 2 ") != std::string::npos);
-  CHECK(rounded.find("NOTE: the plan runs 3 layers of each stage again; this 4, 2 of each of its 2 chunks") !=
-        std::string::npos);
+  CHECK(
+      rounded.find("NOTE: the plan runs 3 layers of each stage again; this 4, 2 of each of its 2 chunks: 6% "
+                   "more computation, less memory") != std::string::npos);
   CHECK(content_of(export_plan(plan, ExportTarget::nemo), "recipe.yaml").find("recompute_num_layers: 2") !=
         std::string::npos);
 }

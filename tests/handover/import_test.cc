@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "handover/export.h"
+#include "planner/space/pin_options.h"
 #include "planner/space/space.h"
 #include "tests/support/jobs.h"
 
@@ -168,6 +170,63 @@ TEST_CASE("what is exported for DeepSpeed is read back as the same plan") {
   CHECK(read.pins.bucket_bytes == Approx(64e6));
   CHECK(read.global_batch == 64);
   CHECK(read.precision == DType::bf16);
+}
+
+TEST_CASE("what each replica takes of a DeepSpeed JSON is the batch of all replicas") {
+  const auto settled = [](const std::string& more, planner::Pins said, int devices = 16) {
+    Imported read = import_deepspeed(R"({"train_micro_batch_size_per_gpu": 2)" + more + "}", "ds.json");
+    Pins pins = merged(said, read.pins);
+    const std::string assumed = settle_batch(&read, &pins, devices);
+    return std::tuple(read.global_batch.value_or(0), pins, assumed);
+  };
+  const std::string steps = R"(, "gradient_accumulation_steps": 8)";
+  const auto [alone, pins, assumed] = settled(steps, {});
+  CHECK(alone == 2 * 8 * 16);
+  CHECK(pins.dp == 16);
+  CHECK((pins.tp == 1 && pins.pp == 1 && pins.cp == 1));
+  CHECK(assumed == "`tp` 1, `pp` 1, `cp` 1, which the settings do not say, so 16 replicas");
+  Pins said;
+  said.pp = 4;
+  CHECK(std::get<0>(settled(steps + R"(, "tensor_parallel": {"autotp_size": 2})", said)) == 2 * 8 * 2);
+  said.dp = 4;
+  CHECK(std::get<0>(settled(steps, said)) == 2 * 8 * 4);
+  CHECK(std::get<2>(settled(steps, said)).empty());
+  said.micro_batch = 1;  // what is said beside it wins
+  CHECK(std::get<0>(settled(steps, said)) == 8 * 4);
+  CHECK(std::get<0>(settled("", {})) == 2 * 16);  // once, unless said
+  CHECK(std::get<0>(settled(R"(, "gradient_accumulation_steps": "auto")", {})) == 0);
+  CHECK(std::get<0>(settled(R"(, "train_batch_size": 96)", {})) == 96);
+  Pins odd;
+  odd.tp = 3;
+  CHECK_THROWS_WITH(settled(steps, odd), Catch::StartsWith("tensor, pipeline and context ranks of 3 in all"));
+  CHECK_THROWS_AS(settled(R"(, "gradient_accumulation_steps": 16000000)", {}, 1 << 19), UserError);
+  const Imported none = import_deepspeed(R"({"gradient_accumulation_steps": 8})", "ds.json");
+  CHECK_FALSE(none.accumulation);
+  CHECK(none.ignored == std::vector<std::string>{"gradient_accumulation_steps: says nothing of the batch "
+                                                 "without train_micro_batch_size_per_gpu"});
+}
+
+TEST_CASE("each importer names the software that its settings are for") {
+  CHECK(import_megatron("", 12).software == "megatron-core");
+  CHECK(import_deepspeed("{}", "ds.json").software == "deepspeed");
+  CHECK(import_torchtitan("", "train.toml", 12).software == "torchtitan");
+  CHECK(import_nemo("model:\n  tensor_model_parallel_size: 2\n", "nemo.yaml", 12).software == "nemo");
+  for (const std::string& name :
+       {import_megatron("", 12).software, import_deepspeed("{}", "ds.json").software})
+    CHECK(catalog_runtime(name).name == name);
+}
+
+TEST_CASE("dimensions of another model are told apart from the workload's") {
+  const Transformer& model = *make_job("llama3-8b", "dgx-h100", 8, 8, 2048)->workload.transformer;
+  CHECK(
+      other_dimensions(import_megatron("--num-layers 32 --hidden-size=4096 --num-query-groups 8 "
+                                       "--ffn-hidden-size 14336 --num-attention-heads 32 --vocab-size 128256",
+                                       32),
+                       model)
+          .empty());
+  CHECK(other_dimensions(import_megatron("--num-layers 80 --hidden-size=8192 --ffn-hidden-size many", 32),
+                         model) ==
+        std::vector<std::string>{"--num-layers 80 (it has 32)", "--hidden-size 8192 (it has 4096)"});
 }
 
 TEST_CASE("Megatron-LM's flags by hand") {

@@ -452,9 +452,11 @@ TEST_CASE("DeepSpeed's own check of its batch holds under every form") {
     plan.choices.zero = 1;
     const Json config =
         parse_json(script_of(plan, ExportTarget::deepspeed, "ds_config.json"), "ds_config.json");
-    // runtime/config.py, _batch_assertion: ranks but for those that share a sequence.
-    const int counted =
-        16 / (config.contains("sequence_parallel_size") ? config["sequence_parallel_size"].get<int>() : 1);
+    // runtime/config.py, _batch_assertion: ranks but for those that share a sequence; in a pipeline those
+    // that its topology calls replicas.
+    const int sharers =
+        config.contains("sequence_parallel_size") ? config["sequence_parallel_size"].get<int>() : 1;
+    const int counted = form.pp > 1 ? form.dp : 16 / sharers;
     if (config.contains("train_batch_size"))
       CHECK(config["train_batch_size"] == config["train_micro_batch_size_per_gpu"].get<int>() *
                                               config["gradient_accumulation_steps"].get<int>() * counted);

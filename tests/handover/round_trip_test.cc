@@ -217,6 +217,10 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
       if (c.zero == 0) c.cp = 1;
     };
   }
+  all.push_back({"every fifth layer again", 8, [](Choices& c) {
+                   c.zero = 3, c.recompute = Recompute::full, c.recompute_layers = 6;
+                   c.bucket_bytes = 0;
+                 }});
   all.push_back({"zero-bubble", 32, [](Choices& c) {
                    c.pp = 4, c.zero = 2, c.schedule = Schedule::zero_bubble;
                    c.bucket_bytes = 0;
@@ -240,11 +244,14 @@ TEST_CASE("plans return from DeepSpeed's JSON as they were, but for what it cann
   for (const Variant& variant :
        {Variant{"ZeRO-1", 16, [](Choices& c) { c.micro_batch = 4; }},
         Variant{"ZeRO-3 in groups", 16, [](Choices& c) { c.zero = 3, c.shard_group = 8; }},
+        Variant{"tensor ranks, whose batch it does not say", 8,
+                [](Choices& c) { c.tp = 2, c.micro_batch = 2, c.zero = 2; }},
         Variant{"ZeRO-2, nothing overlaps", 16,
                 [](Choices& c) { c.zero = 2, c.overlap_grad_reduce = false; }}}) {
     const Plan plan = plan_of(variant, "llama3-8b");
     const std::string json = text_of_file(export_plan(plan, ExportTarget::deepspeed), "ds_config.json");
     Imported read = import_deepspeed(json, "ds_config.json");
+    settle_batch(&read, &read.pins, variant.devices);
     CHECK_FALSE(read.pins.recompute);  // the script's
     read.pins.recompute = plan.choices.recompute;
     INFO(variant.name << "\n" << json);

@@ -19,8 +19,8 @@ namespace {
 constexpr int kLayers = 24, kDevices = 64;
 
 auto plan_part(const Imported& read) {
-  return std::tie(read.pins, read.runtime, read.global_batch, read.seq_len, read.precision, read.offload,
-                  read.offloaded_share, read.optimizer, read.fused_attention, read.tuning);
+  return std::tie(read.pins, read.runtime, read.global_batch, read.accumulation, read.seq_len, read.precision,
+                  read.offload, read.offloaded_share, read.optimizer, read.fused_attention, read.tuning);
 }
 
 // A setting's value, and what must stand beside it to have an effect: a file's leaves by their dotted names,

@@ -80,6 +80,59 @@ TEST_CASE("imports fill what is not said") {
   CHECK_THROWS_AS(question_of(request), UserError);
 }
 
+TEST_CASE("settings of a system are predicted with its software unless another is named") {
+  Request request = gpt2();
+  request.from_megatron = "--num-layers 48";
+  const Question question = question_of(request);
+  CHECK(question.job->runtime.name == "megatron-core");
+  CHECK(question.assumed ==
+        std::vector<std::string>{
+            "`runtime` megatron-core, which `from_megatron` is for",
+            "the model is gpt2, where `from_megatron` says another: --num-layers 48 (it has 12)"});
+  request.from_megatron = "--num-layers 12";
+  request.runtime = "nemo";
+  CHECK(question_of(request).job->runtime.name == "nemo");
+  CHECK(question_of(request).assumed.empty());
+  request.runtime.clear();
+  request.cluster = "localhost";
+  request.gpus = 2;
+  CHECK(question_of(request).job->runtime.name == "orrery");  // no software of GPUs
+}
+
+TEST_CASE("a DeepSpeed JSON that says what a replica takes has the batch of all its replicas") {
+  const std::string file = (std::filesystem::temp_directory_path() / "orrery-accumulating-ds.json").string();
+  write_file_atomically(
+      file,
+      R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 16, "bf16": {"enabled": true},
+                "zero_optimization": {"stage": 3}})");
+  Request request = gpt2();
+  request.from_deepspeed = file;
+  const Question question = question_of(request);
+  CHECK(question.job->training.global_batch == 16 * 8);
+  CHECK_FALSE(question.default_batch);
+  CHECK(question.pins.dp == 8);
+  CHECK(question.assumed.size() == 2);
+  request.pins.tp = 2;
+  CHECK(question_of(request).job->training.global_batch == 16 * 4);
+  request.global_batch = 32;
+  CHECK(question_of(request).job->training.global_batch == 32);
+  CHECK_FALSE(question_of(request).pins.dp);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("lengths that are cut are counted") {
+  const std::string file = (std::filesystem::temp_directory_path() / "orrery-long-lengths.txt").string();
+  write_file_atomically(file, "100\n2000\n300\n5000\n512\n");
+  Request request = gpt2();
+  request.lengths = file;
+  request.seq_len = 512;
+  CHECK(question_of(request).assumed ==
+        std::vector<std::string>{"2 of 5 `lengths` are cut to `seq_len` 512"});
+  request.seq_len = 8192;
+  CHECK(question_of(request).assumed.empty());
+  std::filesystem::remove(file);
+}
+
 TEST_CASE("fine-tuning is said beside the workload") {
   Request request = gpt2();
   set(request, "lora-rank", "8");
@@ -105,7 +158,7 @@ TEST_CASE("a configuration with quantised weights wants adapters, and is named w
   Request request = gpt2();
   request.workload = file;
   CHECK_THROWS_WITH(question_of(request),
-                    Catch::Contains(file + " keeps its weights in nf4 (quantization_config)"));
+                    Catch::Contains(file + " keeps its weights in 4 bits (quantization_config)"));
   request.lora_rank = 8;
   CHECK(question_of(request).job->workload.transformer->fine_tuning.base == BaseType::nf4);
   std::filesystem::remove(file);

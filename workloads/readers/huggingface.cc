@@ -40,8 +40,8 @@ constexpr std::array<std::string_view, 5> kHeadsOfLabels = {"ForSequenceClassifi
                                                             "ForTokenClassification", "ForQuestionAnswering",
                                                             "ForMultipleChoice", "RewardModel"};
 
-// What bitsandbytes stores the weights in, which stay as they are beside adapters. (fp4 has as many bits and
-// scales as nf4.)
+// What bitsandbytes, GPTQ or AWQ store the weights in, which stay as they are beside adapters. (fp4 and the
+// latter's 4 bits are about as large as nf4.)
 BaseType base_type_of(Config& config) {
   const Json* quantised = config.find("quantization_config");
   if (quantised == nullptr) return BaseType::none;
@@ -51,13 +51,21 @@ BaseType base_type_of(Config& config) {
     const auto at = quantised->find(key);
     return at != quantised->end() && at->is_boolean() && at->get<bool>();
   };
+  if (const auto method = quantised->find("quant_method");
+      method != quantised->end() && (*method == "gptq" || *method == "awq")) {
+    const auto bits = quantised->find("bits");
+    const bool eight = bits != quantised->end() && *bits == 8;
+    if (bits != quantised->end() && !eight && *bits != 4)
+      config.fail("quantization_config", fmt::format("bits {:.20}", bits->dump()), "expected 4 or 8");
+    return eight ? BaseType::int8 : BaseType::nf4;
+  }
   if (says("load_in_8bit")) return BaseType::int8;
   if (!says("load_in_4bit")) return BaseType::none;
   return says("bnb_4bit_use_double_quant") ? BaseType::nf4_dq : BaseType::nf4;
 }
 
-// Of others fp8 is how checkpoints of models trained so are stored; what is for inference (gptq, awq) is not
-// what is trained here, and reported as ignored.
+// Of others fp8 is how checkpoints of models trained so are stored; what is for inference is not what is
+// trained here, and reported as ignored.
 bool ignores_quantisation(Config& config) {
   const Json* quantised = config.find("quantization_config");
   if (quantised == nullptr || base_type_of(config) != BaseType::none) return false;

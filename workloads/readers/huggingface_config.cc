@@ -68,6 +68,17 @@ std::string shown(const Json& value) {
 
 }  // namespace
 
+std::optional<Activation> activation_named(std::string_view name) {
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "relu") return Activation::relu;
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
+  // gelu_fast is the tanh form, too; quick_gelu is another function of about the same cost
+  // (read_mathematics).
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh" || name == "quick_gelu")
+    return Activation::gelu;
+  return std::nullopt;
+}
+
 void Config::fail(std::string_view key, std::string_view what, std::string_view expected) const {
   if (!suspect_.empty())
     throw UserError(file_, in_file(key) ? line_of(key) : line_of("model_type"),

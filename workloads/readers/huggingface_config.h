@@ -2,14 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "workloads/workload.h"
 
 namespace orrery::internal {
+
+// By transformers' name of it; none where that is none, or no function that is planned.
+std::optional<Activation> activation_named(std::string_view name);
 
 // Remembers which keys were read. Every value is checked; what is wrong is a UserError with the file, the
 // line and the key.

@@ -76,7 +76,7 @@ Transformer read_transformer(Config& config, const std::string& type, Workload* 
   }
   config.take_defaults(family.defaults);
   Transformer t = Structure(config, family).read();
-  read_mathematics(config, family, &t);
+  read_mathematics(config, family, &t, workload);
   for (const auto& [key, why] : family.left_out)
     if (!why.empty() && config.in_file(key))
       workload->notes.push_back(fmt::format("{} is left out: {}.", key, why));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 
 #include "base/error.h"
@@ -36,6 +37,23 @@ void read_scaling(Config& config, std::string_view key, Transformer* t) {
   for (const char* name : {"type", "rope_type"})
     if (const auto at = said->find(name); at != said->end() && at->is_string()) kind = at->get<std::string>();
   if (kind == "default" || kind == "mrope") return;  // text alone has one position in all of mrope's three
+  // What transformers' classes do not start without.
+  const auto demand = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (const auto at = said->find(name); at == said->end() || at->is_null())
+        config.fail(key, fmt::format("'{}' without {}", kind, name), "expected it beside the rope_type");
+  };
+  if (kind == "linear" || kind == "dynamic" || kind == "llama3" || kind == "yarn") demand({"factor"});
+  if (kind == "llama3") demand({"low_freq_factor", "high_freq_factor"});
+  if (kind == "longrope") {
+    demand({"short_factor", "long_factor"});
+    const double turned = t->mla ? t->mla->qk_rope_head_dim : t->head_dim * t->rotary_fraction;
+    const auto pairs = static_cast<std::size_t>(std::lround(turned) / 2);
+    for (const char* name : {"short_factor", "long_factor"})
+      if (const Json& list = said->at(name); !list.is_array() || list.size() != pairs)
+        config.fail(key, fmt::format("{} has {} numbers", name, list.is_array() ? list.size() : 0),
+                    fmt::format("expected {}, one for every two of a head's turned dimensions", pairs));
+  }
   RotaryScaling scaling;
   scaling.factor = std::clamp(number("factor", 1), 1.0, kMostFactor);
   scaling.original_positions = static_cast<int>(number("original_max_position_embeddings", t->max_positions));
@@ -88,6 +106,12 @@ void read_routing(Config& config, Transformer* t) {
   const int chosen = config.integer("topk_group", 1, 1, kMostGroups);
   if (groups > 1) unless("topk_group", "", std::to_string(chosen));
   const std::string method = config.text("topk_method", "greedy");
+  const bool grouped = groups > 1 && (method != "greedy" || !config.has("topk_method"));
+  if (grouped && t->moe && t->moe->experts % groups != 0)
+    config.fail("n_group", fmt::format("{} groups of {} experts", groups, t->moe->experts),
+                "expected a divisor of the experts");
+  if (grouped && chosen > groups)
+    config.fail("topk_group", fmt::format("{} of {} groups", chosen, groups), "expected at most n_group");
   if (method != "greedy" && (groups > 1 || method != "group_limited_greedy"))
     unless("topk_method", "greedy", method);
 }
@@ -168,7 +192,7 @@ void read_dropouts(Config& config, const Family& family, Transformer* t) {
 
 }  // namespace
 
-void read_mathematics(Config& config, const Family& family, Transformer* t) {
+void read_mathematics(Config& config, const Family& family, Transformer* t, Workload* workload) {
   if (!t->learned_positions) {
     read_scaling(config, "rope_scaling", t);
     read_scaling(config, "rope_parameters", t);
@@ -182,8 +206,18 @@ void read_mathematics(Config& config, const Family& family, Transformer* t) {
   if (config.boolean("apply_residual_connection_post_layernorm", false))
     unexecuted("apply_residual_connection_post_layernorm", "true");
   if (const std::string kind = config.text("position_embedding_type", "absolute");
-      kind != "absolute" && kind != "rotary" && kind != "rope")
+      kind != "absolute" && kind != "rotary" && kind != "rope") {
     unexecuted("position_embedding_type", kind);
+    // BertSelfAttention's distance_embedding, a table for each layer; both query and key meet it by "_query".
+    if (kind == "relative_key" || kind == "relative_key_query")
+      workload->notes.push_back(
+          fmt::format("position_embedding_type {}: {} in each layer, of {} parameters in all, and {} as "
+                      "large as attention's "
+                      "two are not counted.",
+                      kind, "a table of distances",
+                      std::int64_t{t->layers} * (2 * std::int64_t{t->max_positions} - 1) * t->head_dim,
+                      kind == "relative_key" ? "a product" : "two products"));
+  }
   for (const char* key : {"layerdrop", "router_jitter_noise"})
     if (const double share = config.real(key, 0, 0, 1); share > 0) unexecuted(key, fmt::format("{}", share));
   read_routing(config, t);

@@ -167,13 +167,7 @@ void Structure::read_facts() {
 Activation Structure::activation() {
   const std::string key = key_of("activation");
   const std::string name = config_.text(key, "");
-  if (name == "silu" || name == "swish") return Activation::silu;
-  if (name == "relu") return Activation::relu;
-  if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
-  // gelu_fast is the tanh form, too; quick_gelu is another function of about the same cost
-  // (read_mathematics).
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh" || name == "quick_gelu")
-    return Activation::gelu;
+  if (const auto known = activation_named(name)) return *known;
   if (name == "relu2") {
     // Squared: as many reads and writes.
     if (set_text("mixer").empty()) t_.unexecuted.push_back(key + " relu2");

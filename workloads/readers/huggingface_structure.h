@@ -65,8 +65,8 @@ class Structure {
 };
 
 // What any class may say of its mathematics beside shapes: how rotary positions are scaled, dropout, and what
-// the executor does not compute (Transformer::unexecuted).
-void read_mathematics(Config& config, const Family& family, Transformer* transformer);
+// the executor does not compute (Transformer::unexecuted); what is not counted is noted.
+void read_mathematics(Config& config, const Family& family, Transformer* transformer, Workload* workload);
 
 // A decoder or encoder of this model_type. One that is not known is read as of Llama's kind where every field
 // is understood, with a note; else the error names the field and the ways on.

@@ -36,6 +36,7 @@ class Towers {
       : config_(config), family_(family), builder_(std::move(builder)) {}
 
   void read_mathematics();
+  void check_activation();
   bool is(const char* fact) const { return family_.is.contains(fact); }
   std::string key(const std::string& name) const {
     const auto own = family_.keys.find(name);
@@ -132,7 +133,19 @@ TokenTensor Towers::encoder(const TokenTensor& in, int layers, const TowerBlock&
   return block.post_norm ? x : builder_.norm("encoder.final_norm", x, !block.rms_norm);
 }
 
+// "gated-gelu" of T5's kind, others' "gelu": no other is one that transformers has.
+void Towers::check_activation() {
+  for (const char* key : {"feed_forward_proj", "activation_function"}) {
+    if (config_.find(key) == nullptr) continue;
+    const std::string said = config_.text(key, "");
+    const bool gated = std::string_view(key) == "feed_forward_proj" && said.starts_with("gated-");
+    if (!activation_named(gated ? std::string_view(said).substr(6) : std::string_view(said)))
+      config_.fail(key, fmt::format("'{:.40}' is not known", said), "expected a gelu, silu or relu");
+  }
+}
+
 void Towers::encoder_decoder() {
+  check_activation();
   const std::int64_t width = number("d_model", kMaxWidth), vocab = number("vocab_size", kMaxVocab);
   const std::int64_t source = number("encoder_positions", kMaxTowerTokens);
   const std::int64_t target = number("decoder_positions", kMaxTowerTokens);

@@ -1,5 +1,7 @@
 #include "workloads/readers/huggingface.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
@@ -45,11 +47,39 @@ TEST_CASE("huggingface: settings that contradict each other are refused at their
   };
   refused(R"("rope_scaling": {"rope_type": "nonsense"})",
           "config.json:8: rope_scaling: the rope_type 'nonsense'");
-  CHECK_NOTHROW(parse_config(llama_with(R"("rope_scaling": {"rope_type": "longrope"})")));
+  const auto longrope = [](const std::string& lists) {
+    return R"("rope_scaling": {"rope_type": "longrope", )" + lists + "}";
+  };
+  const std::string eight = R"("long_factor": [1, 1, 1, 1, 1, 1, 1, 1])";
+  CHECK_NOTHROW(parse_config(llama_with(longrope(eight + R"(, "short_factor": [1, 1, 1, 1, 1, 1, 1, 2])"))));
+  refused(longrope(eight), "rope_scaling: 'longrope' without short_factor");
+  refused(longrope(eight + R"(, "short_factor": [1])"), "short_factor has 1 numbers (expected 8");
+  refused(longrope(eight + R"(, "short_factor": 1)"), "short_factor has 0 numbers (expected 8");
+  refused(R"("rope_scaling": {"rope_type": "llama3"})", "'llama3' without factor");
+  refused(R"("rope_scaling": {"rope_type": "llama3", "factor": 8})", "'llama3' without low_freq_factor");
+  refused(R"("rope_scaling": {"type": "linear"})", "'linear' without factor");
+  const std::string experts = R"("num_local_experts": 64, "num_experts_per_tok": 6, )";
+  refused(experts + R"("n_group": 7, "topk_group": 2)", "n_group: 7 groups of 64 experts");
+  refused(experts + R"("n_group": 8, "topk_group": 9)", "topk_group: 9 of 8 groups");
+  CHECK_NOTHROW(parse_config(llama_with(experts + R"("n_group": 8, "topk_group": 4)")));
   refused(R"("layer_types": ["full_attention", "mamba"])", "has an unknown kind 'mamba'");
   refused(R"("num_local_experts": 64)", "64 experts, and nothing says how many take a token");
   refused(R"("num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 2)",
           "first_k_dense_replace: 2 of 2 layers have no experts");
+}
+
+TEST_CASE("huggingface: what relative positions of BERT's kind add is said not to be counted") {
+  const std::string bert =
+      "{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4, "
+      "\"intermediate_size\": 128, \"vocab_size\": 100, \"max_position_embeddings\": 128";
+  CHECK(parse_config(bert + "}").notes.empty());
+  for (const auto& [kind, products] :
+       {std::pair{"relative_key", "a product"}, {"relative_key_query", "two products"}}) {
+    const Workload read = parse_config(bert + ", \"position_embedding_type\": \"" + kind + "\"}");
+    REQUIRE(read.notes.size() == 1);
+    CHECK(read.notes.front().find("of 8160 parameters in all") != std::string::npos);  // 2 x 255 x 16
+    CHECK(read.notes.front().find(products) != std::string::npos);
+  }
 }
 
 TEST_CASE("huggingface: that a model_type is not known comes before what it lacks") {
@@ -70,7 +100,7 @@ TEST_CASE("huggingface: hybrids of state-space layers have the published number 
   CHECK(super.ignored_keys.empty());
 }
 
-TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones, other formats are ignored aloud") {
+TEST_CASE("huggingface: weights in 4 or 8 bits are frozen ones, other formats are ignored aloud") {
   const auto quantised = [](const std::string& how) {
     return parse_config(llama_with("\"quantization_config\": {" + how + "}"));
   };
@@ -78,7 +108,13 @@ TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones, other 
   CHECK(four.transformer->fine_tuning.base == BaseType::nf4_dq);
   CHECK(four.ignored_keys.empty());
   CHECK(quantised(R"("load_in_8bit": true)").transformer->fine_tuning.base == BaseType::int8);
-  CHECK(quantised(R"("quant_method": "gptq", "bits": 4)").ignored_keys ==
+  for (const char* method : {"gptq", "awq"}) {
+    const std::string of = fmt::format(R"("quant_method": "{}", "bits": )", method);
+    CHECK(quantised(of + "4").transformer->fine_tuning.base == BaseType::nf4);
+    CHECK(quantised(of + "8").transformer->fine_tuning.base == BaseType::int8);
+    CHECK_THROWS_WITH(quantised(of + "3"), Catch::Contains("bits 3"));
+  }
+  CHECK(quantised(R"("quant_method": "hqq")").ignored_keys ==
         std::vector<std::string>{"quantization_config"});
   CHECK(quantised(R"("quant_method": "fp8")").ignored_keys.empty());
   CHECK_THROWS_AS(parse_config(llama_with("\"quantization_config\": 4")), UserError);
@@ -211,8 +247,9 @@ TEST_CASE("huggingface: what changes the mathematics and is not computed is said
             "\"n_group\": 1, \"topk_group\": 1, \"topk_method\": \"greedy\", \"routed_scaling_factor\": 1.0")
             .empty());
   CHECK(unexecuted("\"router_jitter_noise\": 0.01") == Texts{"router_jitter_noise 0.01"});
-  CHECK(unexecuted("\"rope_scaling\": {\"type\": \"longrope\"}") ==
-        Texts{"rope_scaling of the kind 'longrope'"});
+  const std::string eight = "[1, 1, 1, 1, 1, 1, 1, 1]";
+  CHECK(unexecuted("\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": " + eight +
+                   ", \"long_factor\": " + eight + "}") == Texts{"rope_scaling of the kind 'longrope'"});
   CHECK(parse_config(llama_with("\"attention_dropout\": 0.2")).transformer->dropouts ==
         Dropouts{0, 0.2, 0, 0});
   CHECK(parse_config(llama_with("\"hidden_act\": \"gelu\"")).transformer->activation == Activation::gelu_erf);

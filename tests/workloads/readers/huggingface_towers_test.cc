@@ -1,4 +1,6 @@
 // Encoders with decoders, and towers of images: parameters and FLOPs summed by hand from the dimensions.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -162,6 +164,20 @@ TEST_CASE("towers: keys of a classifier's mathematics are done or said not to be
   CHECK(vit(R"(, "layer_norm_eps": 1e-3)").operators[2].image->epsilon == 1e-3);
   CHECK(vit("").parameters() - vit(R"(, "qkv_bias": false)").parameters() == 3 * 16);
   CHECK_THROWS_WITH(vit(R"(, "layer_norm_eps": 0)"), Catch::Contains("layer_norm_eps"));
+}
+
+TEST_CASE("towers: an activation that nobody has is refused, gated or not") {
+  const auto t5 = [](const std::string& activation) {
+    return workload_from_huggingface(
+        R"({"model_type": "t5", "d_model": 64, "d_ff": 128, "num_layers": 1, "num_heads": 4, "d_kv": 16,
+            "vocab_size": 100, "feed_forward_proj": ")" +
+            activation + "\"}",
+        "config.json");
+  };
+  CHECK(t5("gated-gelu").parameters() == t5("relu").parameters() + 2 * 64 * 128);
+  for (const char* unknown : {"banana", "gated-banana", "gated", ""})
+    CHECK_THROWS_WITH(t5(unknown),
+                      Catch::Contains(fmt::format("feed_forward_proj: '{}' is not known", unknown)));
 }
 
 TEST_CASE("towers: errors name the file and the key") {
