@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "handover/keys/known_keys.h"
 #include "handover/settings.h"
+#include "planner/space/balance.h"
 
 namespace orrery::planner {
 namespace {
@@ -359,9 +360,7 @@ class Megatron {
       throw UserError(fmt::format("{}: with embedding and loss counted there are {} layers for {} parts",
                                   source_, counted, parts),
                       "expected as many for each");
-    p.stage_layers.emplace(static_cast<std::size_t>(parts), static_cast<int>(counted / parts));
-    p.stage_layers->front() -= embedding_counts_;
-    p.stage_layers->back() -= loss_counts_;
+    p.stage_layers = ends_count_cut(layers_, static_cast<int>(parts), embedding_counts_, loss_counts_);
   }
 
   // Copies of the sharded states.

@@ -16,7 +16,7 @@ struct Rounds {
 // 27 chunks on nine stages is 1.6% off with 3 and 4 rounds and still 1.1% with 12 and 16 of 60. So they are
 // condensed only where the whole step is long.
 constexpr Rounds kRoundsOfChunks{6, 8};
-constexpr double kWholePasses = 20'000;  // micro-batches times layers, some 0.3 s
+constexpr double kWholePasses = 20'000;  // passes_of(), some 0.3 s
 
 constexpr std::int64_t kLeastMicroBatches = 8;  // of the shorter, where stages are few
 constexpr std::int64_t kLeastSaving = 2;
@@ -72,13 +72,16 @@ void extend_breakdown(const Simulation& shorter, double before_s, double ratio, 
 
 }  // namespace
 
+double passes_of(const Plan& plan, std::int64_t micro_batches) {
+  return static_cast<double>(micro_batches) * std::max(plan.job->workload.layers, plan.stages());
+}
+
 std::optional<Fewer> fewer_micro_batches(const Plan& plan) {
   const Choices& c = plan.choices;
   if (c.asynchronous() || !c.replica_batches.empty()) return std::nullopt;
   const std::int64_t round = c.pp;
   const bool chunks = c.interleave > 1;
-  if (chunks && static_cast<double>(plan.micro_batches()) * plan.job->workload.layers <= kWholePasses)
-    return std::nullopt;
+  if (chunks && passes_of(plan, plan.micro_batches()) <= kWholePasses) return std::nullopt;
   const Rounds rounds = chunks ? kRoundsOfChunks : Rounds{};
   const std::int64_t least = (kLeastMicroBatches + rounds.shorter * round - 1) / (rounds.shorter * round);
   const Fewer fewer{rounds.shorter * round * least, rounds.longer * round * least};

@@ -13,6 +13,9 @@
 
 namespace orrery::sim {
 
+// Of so many micro-batches, through layers (or stages, where these are more) of one rank a stage.
+double passes_of(const Plan& plan, std::int64_t micro_batches);
+
 // Micro-batches of the two steps that stand for a plan's.
 struct Fewer {
   std::int64_t shorter = 0, longer = 0;

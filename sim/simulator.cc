@@ -359,10 +359,6 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
 
 namespace {
 
-double passes_of(const Plan& plan, std::int64_t micro_batches) {
-  return static_cast<double>(micro_batches) * std::max(plan.job->workload.layers, plan.stages());
-}
-
 class Whole {
  public:
   Whole(const std::vector<Plan>& plans, const SimulationOptions& options, int jobs,

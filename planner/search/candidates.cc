@@ -265,7 +265,7 @@ Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, 
   if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
   if (objective == Objective::memory) {
     fitting.room.bytes = fitting.candidates.promising.front().memory_bytes * (1 + kMemoryMargin);
-    objective = Objective::step_time;
+    objective = ranked_by(objective);
     look();
   }
   if (!pins.stage_layers) refine_cuts(job, objective, fitting.room, estimator, &fitting.candidates);

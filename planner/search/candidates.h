@@ -23,6 +23,11 @@ struct Candidate {
   double bound = 0;         // the same by the lower bound: no simulation finds less
 };
 
+// What candidates are expected to take, bounded by and ranked by: the memory objective is a limit (Room).
+inline Objective ranked_by(Objective objective) {
+  return objective == Objective::memory ? Objective::step_time : objective;
+}
+
 // What a plan's fullest device may hold.
 struct Room {
   double fillable = 1;  // share of its capacity that the plan may be predicted to fill

@@ -62,8 +62,8 @@ class Search {
                            : std::function<double(const Choices&)>(),
                     [this](const Candidate& candidate) {
                       const Bound bound = estimator_.slot_bound(candidate.choices);
-                      return objective_value(ranked_by(), *job_, bound.step_s, bound.compute_s,
-                                             candidate.memory_bytes);
+                      return objective_value(ranked_by(options_.objective), *job_, bound.step_s,
+                                             bound.compute_s, candidate.memory_bytes);
                     });
     recipe_ = nearest_recipe(job_, estimator_, room_.fillable);
     simulate();
@@ -91,11 +91,9 @@ class Search {
   }
 
  private:
-  // What candidates are expected to take, bounded by and ranked by: the memory objective is a limit (room_).
-  Objective ranked_by() const {
-    return options_.objective == Objective::memory ? Objective::step_time : options_.objective;
+  double value_of(const Evaluation& evaluation) const {
+    return objective_value(ranked_by(options_.objective), evaluation);
   }
-  double value_of(const Evaluation& evaluation) const { return objective_value(ranked_by(), evaluation); }
 
   void find_candidates() {
     Fitting fitting =
@@ -429,8 +427,7 @@ class Search {
 // What is proven holds of plans whose operators are split another way, too.
 void heed_other_splits(const SplitJob& split, Objective objective, SearchResult* result) {
   result->candidates += split.others;
-  const double best = objective_value(objective == Objective::memory ? Objective::step_time : objective,
-                                      result->plans.front());
+  const double best = objective_value(ranked_by(objective), result->plans.front());
   if (split.others_bound >= best) return;
   result->proven = false;
   result->gap = std::max(result->gap, 1 - split.others_bound / best);

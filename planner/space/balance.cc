@@ -94,13 +94,13 @@ double heaviest_part(const std::vector<double>& layers, const std::vector<int>& 
   return heaviest;
 }
 
-std::vector<int> ends_count_cut(int layers, int parts) {
-  const int count = layers + 2;
+std::vector<int> ends_count_cut(int layers, int parts, int embedding, int head) {
+  const int count = layers + embedding + head;
   std::vector<int> cut;
   for (int part = 0; part < parts; ++part) cut.push_back(count / parts + (part < count % parts ? 1 : 0));
   if (cut.back() < 1) return {};
-  --cut.front();
-  --cut.back();
+  cut.front() -= embedding;
+  cut.back() -= head;
   return cut;
 }
 

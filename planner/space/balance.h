@@ -19,8 +19,8 @@ std::vector<int> balanced_cut(const std::vector<double>& weights, int parts);
 double heaviest_part(const std::vector<double>& weights, const std::vector<int>& cut);
 // Embedding and head counted as a layer each (Megatron-LM's --account-for-embedding-in-pipeline-split and
 // --account-for-loss-in-pipeline-split): the first and the last part may have no other layer. Empty where
-// there are not as many layers.
-std::vector<int> ends_count_cut(int layers, int parts);
+// there are not as many layers. `embedding`, `head`: 0 where that one does not count.
+std::vector<int> ends_count_cut(int layers, int parts, int embedding = 1, int head = 1);
 // Whether parts are equal so, but not without: 126 layers in 128 chunks.
 bool ends_fill_parts(int layers, int parts);
 

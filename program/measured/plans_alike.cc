@@ -126,10 +126,13 @@ double StepCorrection::times(const Choices& c) {
   return last_times_ = std::exp(log_time);
 }
 
+int StepCorrection::steps_alike(const Choices& c) const {
+  return any() ? alike_.steps_alike(as_measured(*job_, c)) : 0;
+}
+
 CorrectedBy corrected_by(const Plan& plan) {
   StepCorrection correction(plan.job);
-  return {correction.times(plan.choices),
-          measured_plans(*plan.job).steps_alike(as_measured(*plan.job, plan.choices))};
+  return {correction.times(plan.choices), correction.steps_alike(plan.choices)};
 }
 
 }  // namespace orrery

@@ -62,6 +62,7 @@ class StepCorrection {
   // The factor on the step's time: 1 where no plan alike was measured. Cheap where neighbours in a search ask
   // one behind the other.
   double times(const Choices& choices);
+  int steps_alike(const Choices& choices) const;  // measured
 
  private:
   std::shared_ptr<const Job> job_;
