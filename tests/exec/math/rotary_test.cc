@@ -71,7 +71,12 @@ TEST_CASE("linear and dynamic scaling, and yarn, turn as their papers say") {
 }
 
 TEST_CASE("a scaling that the executor does not know is planned and not executed") {
-  const Workload model = llama(R"({"rope_type": "longrope", "factor": 4.0})");
+  // One factor for each pair of a head's 128 numbers.
+  std::string factors = "[1.0";
+  for (int pair = 1; pair < 64; ++pair) factors += ", 1.0";
+  factors += "]";
+  const Workload model = llama(R"({"rope_type": "longrope", "factor": 4.0, "short_factor": )" + factors +
+                               R"(, "long_factor": )" + factors + "}");
   CHECK(model_of(model).unexecuted == std::vector<std::string>{"rope_scaling of the kind 'longrope'"});
   CHECK(model_of(llama(R"({"rope_type": "default"})")).unexecuted.empty());
 }
