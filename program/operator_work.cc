@@ -156,6 +156,10 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
 // where the fused kernel cannot run and PyTorch casts to fp32, scales, masks, exponentiates and casts back.
 constexpr double kLooseSoftmaxForward = 6 + 8 + 8 + 8 + 6 - 4, kLooseSoftmaxBackward = 6 + 12 + 8 + 8 + 6 - 6;
 constexpr double kLooseSoftmaxKernels = 4;
+// The same of scores that are stored in fp32, which no fused kernel takes (is_kernel_available:
+// input_in_float16): nothing is cast and the product has scaled them, so the mask alone is in kernels of its
+// own. It is filled in place; going back a copy of the gradient is made first.
+constexpr double kMaskForward = 8, kMaskBackward = 8 + 8;
 
 // Scores, softmax, dropout and context of an unfused core as PyTorch runs them: the whole square, causal or
 // not, in memory.
@@ -175,7 +179,10 @@ void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const 
   // is_kernel_available: attn_batches % 4 == 0).
   const bool loose =
       runtime.fused_softmax_multiple > 0 && std::fmod(batch, runtime.fused_softmax_multiple) != 0;
-  if (loose) {
+  if (runtime.fused_softmax_multiple > 0 && storage == DType::fp32) {
+    work->vector_bytes += scores * (does_forward(kind) ? kMaskForward : kMaskBackward);
+    work->kernels += does_forward(kind) ? 1 : 2;
+  } else if (loose) {
     work->vector_bytes += scores * (does_forward(kind) ? kLooseSoftmaxForward : kLooseSoftmaxBackward);
     work->kernels += kLooseSoftmaxKernels;
   }

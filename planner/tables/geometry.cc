@@ -63,8 +63,11 @@ GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once, int all_
   const int groups_of_node = at_once > 0 ? at_once : node.devices / std::max(1, shape.ranks_per_node);
   if (shape.nodes <= 1 || groups_of_node <= 1 || shape.inter_bandwidth_bytes_per_s <= 0) return shape;
   const double all = node.nic.bandwidth_bytes_per_s * node.nic.count;
+  // What a framework loses of a port beside its own messages the other groups use: a group has what it would
+  // reach alone or its part of the ports, whichever is less, as where flows meet in the simulation.
+  const double reached = job_->runtime.communication_efficiency;
   shape.inter_bandwidth_bytes_per_s *=
-      std::min(1.0, all / (shape.inter_bandwidth_bytes_per_s * groups_of_node));
+      std::min(1.0, all / (shape.inter_bandwidth_bytes_per_s * groups_of_node * reached));
   return shape;
 }
 

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -582,6 +583,25 @@ TEST_CASE(
     const double scores = samples * 8 * kS * kS;
     CHECK(loose.vector_bytes - fused.vector_bytes == Approx(samples == 1 ? 32 * scores : 0));
     CHECK(loose.kernels - fused.kernels == Approx(samples == 1 ? 4 : 0));
+  }
+}
+
+TEST_CASE("no fused softmax takes scores in fp32: the mask is filled in by kernels of its own") {
+  RuntimeProfile fused = megatron(), any = megatron();
+  any.fused_softmax_multiple = 0;
+  const Operator core = model()[3];
+  Shard s = shard(8, false);  // 8 heads a rank: a multiple of four
+  const double scores = kB * 8 * kS * kS;
+  for (const DType precision : {DType::fp16, DType::fp32, DType::tf32}) {
+    s.precision = precision;
+    const bool narrow = precision == DType::fp16;
+    for (const auto& [kind, bytes, kernels] :
+         {std::tuple(ComputeKind::forward, 8, 1), {ComputeKind::backward, 16, 2}}) {
+      const OperatorWork work = operator_work(core, kind, s, fused),
+                         least = operator_work(core, kind, s, any);
+      CHECK(work.vector_bytes - least.vector_bytes == Approx(narrow ? 0 : bytes * scores));
+      CHECK(work.kernels - least.kernels == Approx(narrow ? 0 : kernels));
+    }
   }
 }
 

@@ -156,6 +156,25 @@ TEST_CASE("the lower bound is never above the simulated step, and the estimate i
   check_bounds(25);
 }
 
+// Tensor ranks' groups gather through one port: what a framework loses of it by itself, the others use.
+TEST_CASE("groups that share a port lose no more of it than is theirs, simulated as estimated") {
+  const auto step_s = [](double efficiency, int tp) {
+    const auto job = make_job("gpt2-xl", "a100-eth100", 32, 64, 1024, "megatron-deepspeed");
+    job->runtime.communication_efficiency = efficiency;
+    Choices c;
+    c.tp = tp;
+    c.dp = 32 / tp;
+    c.zero = 3;
+    c.recompute = Recompute::full;
+    c.micro_batch = 64 / c.dp;
+    const double simulated = sim::simulate({job, c}).step_time_s;
+    CHECK(Estimator(job).times(c).estimate_s == Approx(simulated).epsilon(0.1));
+    return simulated;
+  };
+  CHECK(step_s(0.5, 8) < 1.25 * step_s(0.95, 8));  // eight groups fill the port
+  CHECK(step_s(0.5, 1) > 1.3 * step_s(0.95, 1));   // one does not
+}
+
 // Eight ranks of a stage leave their node through one port, there and back.
 TEST_CASE(
     "estimates know that a stage shares its node's port, whole and partitioned messages, and each chunk's") {
