@@ -9,13 +9,12 @@
 #include "planner/space/space.h"
 #include "planner/space/split_choice.h"
 #include "planner/uncertainty/outlook.h"
-#include "workloads/graph_split.h"
 
 namespace orrery::planner {
 namespace {
 
 // By how much the closed form must be better for another way than the one that gains most by itself.
-constexpr double kWorthSplitting = 0.01;
+constexpr double kLeadOfAnotherWay = 0.01;
 
 // A way to split, and what its plans come to by the closed form.
 struct Way {
@@ -58,9 +57,7 @@ bool same_splits(const Job& a, const Job& b) {
 SplitJob with_best_splits(const std::shared_ptr<const Job>& job, const Pins& pins,
                           const SearchOptions& options) {
   const std::shared_ptr<const Job> most = with_splits(job, pins);
-  const bool one_way = job->workload.transformer || job->cluster.devices() == 1 || pins.tp ||
-                       !split_operators(job->workload).empty();
-  if (one_way) return {with_order(most, pins)};
+  if (pins.tp || !leaves_splits_open(*job)) return {with_order(most, pins)};
   std::vector<Way> ways;
   Pins own = pins;
   for (const int tp : divisors(job->cluster.devices())) {
@@ -71,7 +68,7 @@ SplitJob with_best_splits(const std::shared_ptr<const Job>& job, const Pins& pin
   const auto is_most = [&](const Way& way) { return same_splits(*way.marked, *most); };
   if (std::all_of(ways.begin(), ways.end(), is_most)) return {with_order(most, pins)};
   Way best = look_at(most, pins, options);
-  best.expected *= 1 - kWorthSplitting;
+  best.expected *= 1 - kLeadOfAnotherWay;
   for (const Way& way : ways)
     if (way.expected < best.expected) best = way;
   SplitJob result;

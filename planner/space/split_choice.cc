@@ -142,8 +142,8 @@ class SplitCosts {
   double tables_ = 0;      // elements that all tables put out for a sample
 };
 
-// What a split must save of the arithmetic's time: less is not known so surely, and fewer systems run it.
-constexpr double kWorthSplitting = 0.01;
+// What splitting must save of the arithmetic's time: less is not known so surely, and fewer systems do it.
+constexpr double kLeastSavedOfArithmetic = 0.01;
 
 bool divides(const Operator& op, TensorSplit split, int tp) {
   return parts_to_share(op, split) % tp == 0;
@@ -256,9 +256,13 @@ double computed_s(const Job& job) {
 
 }  // namespace
 
+bool leaves_splits_open(const Job& job) {
+  return !job.workload.transformer && job.cluster.devices() > 1 && split_operators(job.workload).empty();
+}
+
 std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, const Pins& pins) {
+  if (!leaves_splits_open(*job)) return job;
   const int world = job->cluster.devices();
-  if (job->workload.transformer || world == 1 || !split_operators(job->workload).empty()) return job;
   std::vector<int> degrees = divisors(world);
   if (pins.tp) degrees = {*pins.tp};
   std::vector<Candidate> best;
@@ -273,7 +277,7 @@ std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, co
     most = gain;
     best = std::move(here);
   }
-  if (best.empty() || (!pins.tp && most < kWorthSplitting * computed_s(*job))) return job;
+  if (best.empty() || (!pins.tp && most < kLeastSavedOfArithmetic * computed_s(*job))) return job;
   auto marked = std::make_shared<Job>(*job);
   std::vector<Operator>& operators = marked->workload.operators;
   for (const Candidate& candidate : best) {

@@ -20,11 +20,14 @@
 
 namespace orrery::planner {
 
+// Whether there is anything to choose: the workload is no transformer, does not say itself what is split, and
+// has several devices.
+bool leaves_splits_open(const Job& job);
 // The job with those operators marked (Operator::split) that save more than they cost at the tensor
 // parallelism at which all of them together gain most, or at the pinned one. Where one is pinned and nothing
-// pays, those that cost least beyond what they save. The job itself where the workload is a transformer, says
-// itself what is split, tensor parallelism is pinned to 1, nothing can be, or all that could be
-// would save less than a hundredth of the arithmetic's time.
+// pays, those that cost least beyond what they save. The job itself where nothing is open, tensor parallelism
+// is pinned to 1, nothing can be split, or all that could be would save less than a hundredth of the
+// arithmetic's time.
 std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, const Pins& pins);
 
 }  // namespace orrery::planner
