@@ -18,7 +18,8 @@ namespace {
 struct CollectiveOptions {
   std::string op, cluster, algorithm = "auto", detail = "flows";
   std::vector<double> sizes;
-  std::optional<int> nodes, gpus;
+  std::optional<NodeCounts> nodes;
+  std::optional<int> gpus;
   Output output;
 };
 
@@ -42,7 +43,7 @@ int run_collective(const CollectiveOptions& options) {
   options.output.write(to_json(request, times));
   options.output.print(fmt::format("{} over {} ({}) of {}\n", name_of(request.kind),
                                    counted(request.cluster.devices(), "device"),
-                                   counted(request.cluster.nodes(), "node"), request.cluster.name));
+                                   nodes_in_words(request.cluster), request.cluster.name));
   options.output.print(fmt::format("This rests on: network {}.\n",
                                    planner::what_it_rests_on(planner::network_foundation(request.cluster))));
   options.output.print(

@@ -76,7 +76,7 @@ std::string megawatt_hours(double energy_j) {
 std::string head_text(const Plan& plan, const planner::TrainingRun& run) {
   const Cluster& cluster = plan.job->cluster;
   return fmt::format("{} on {}: {}, {}; {} of {}, {} if nothing ever failed\n", plan.job->workload.name,
-                     cluster.name, counted(cluster.devices(), "device"), counted(cluster.nodes(), "node"),
+                     cluster.name, counted(cluster.devices(), "device"), nodes_in_words(cluster),
                      counted(run.steps, "step"), human_seconds(run.plan().step_s),
                      human_duration(run.ideal_s()));
 }

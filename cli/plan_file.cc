@@ -59,7 +59,7 @@ std::string job_line(const Job& job) {
   std::string text = fmt::format("{} ({} parameters) on {}: {}, {}; global batch {}", job.workload.name,
                                  human_count(static_cast<double>(job.workload.parameters())),
                                  job.cluster.name, counted(job.cluster.devices(), "device"),
-                                 counted(job.cluster.nodes(), "node"), with_commas(training.global_batch));
+                                 nodes_in_words(job.cluster), with_commas(training.global_batch));
   if (const std::string sequences = sequences_text(training); !sequences.empty()) text += ", " + sequences;
   return text + fmt::format(", {}, {}, runtime {}\n", name_of(training.precision),
                             name_of(training.optimizer), job.runtime.name);

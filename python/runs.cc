@@ -12,15 +12,19 @@ namespace orrery::python {
 namespace {
 
 std::string collective_of(const std::string& op, const std::string& cluster, const std::vector<double>& bytes,
-                          std::optional<int> nodes, std::optional<int> gpus, const std::string& algorithm,
-                          const std::string& detail) {
+                          const std::optional<std::string>& nodes, std::optional<int> gpus,
+                          const std::string& algorithm, const std::string& detail) {
   return without_gil([&] {
     CollectiveRequest request;
     request.kind = collective_from_name(op);
     request.detail = detail_from_name(detail);
     if (algorithm != "auto") request.algorithm = algorithm_from_name(algorithm);
     request.bytes = bytes;
-    request.cluster = sized_cluster(cluster, nodes, gpus);
+    std::optional<NodeCounts> counts;
+    std::optional<int> devices;
+    const std::vector<Setting> sizes = size_options(counts, devices);
+    if (nodes) set(sizes.front(), *nodes);
+    request.cluster = sized_cluster(cluster, counts, gpus);
     request.progress = progress_of({});
     return to_json(request, collective(request)).dump();
   });

@@ -125,7 +125,8 @@ int sequence_length(const Request& request, const planner::Imported& imports, co
 
 }  // namespace
 
-Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus) {
+Cluster sized_cluster(const std::string& file_or_name, const std::optional<NodeCounts>& nodes,
+                      std::optional<int> gpus) {
   if (nodes && gpus) throw UserError("`nodes` with `gpus`", "expected one of them");
   Cluster cluster = with_site_calibration(load_cluster(file_or_name));
   if (nodes) cluster = with_nodes(std::move(cluster), *nodes);

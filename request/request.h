@@ -14,14 +14,16 @@
 #include "planner/space/offload.h"
 #include "planner/space/pins.h"
 #include "program/plan.h"
+#include "topologies/node_counts.h"
 
 namespace orrery {
 
 // What is empty is left to the documented defaults.
 struct Request {
-  std::string workload, cluster;   // each a file or a name of the catalog
-  std::optional<int> nodes, gpus;  // of these at most one
-  std::string device;              // of the catalog, in the place of the cluster's own; empty: those
+  std::string workload, cluster;    // each a file or a name of the catalog
+  std::optional<NodeCounts> nodes;  // of these two at most one
+  std::optional<int> gpus;
+  std::string device;  // of the catalog, in the place of the cluster's own; empty: those
   std::string runtime;
   std::optional<std::int64_t> global_batch;
   std::optional<int> seq_len;
@@ -47,7 +49,7 @@ struct Request {
 // A request's options, each record with where its value goes; `request` must outlive them.
 std::vector<Setting> request_options(Request& request);
 // Those of them that say how large the cluster is.
-std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>& gpus);
+std::vector<Setting> size_options(std::optional<NodeCounts>& nodes, std::optional<int>& gpus);
 // The option `key` of `request` from its text, as the command line reads it. Throws UserError where there is
 // no such option or `text` is none of its values.
 void set(Request& request, std::string_view key, const std::string& text);
@@ -55,7 +57,8 @@ void set(Request& request, std::string_view key, const std::string& text);
 // The devices that `nodes` or `gpus` leave of a cluster, as what was measured on it has it
 // (topologies/readers/site_calibration.h). Throws UserError, also where its nodes are not
 // connected.
-Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus);
+Cluster sized_cluster(const std::string& file_or_name, const std::optional<NodeCounts>& nodes,
+                      std::optional<int> gpus);
 
 // A request that has been read, ready to be searched.
 struct Question {

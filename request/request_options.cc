@@ -218,19 +218,28 @@ void add_search(Request& request, std::vector<Setting>& all) {
 
 }  // namespace
 
-std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>& gpus) {
+std::vector<Setting> size_options(std::optional<NodeCounts>& nodes, std::optional<int>& gpus) {
   Option by_node = {.key = "nodes",
-                    .unit = "N",
-                    .help = "number of nodes, of a cluster with one node type",
-                    .fallback = "all"};
+                    .unit = "N[+N...]",
+                    .help =
+                        "number of nodes; of a cluster with several kinds of nodes that of each, in the "
+                        "order of its file (3+1; 3+0 leaves the second kind out)",
+                    .fallback = "all",
+                    .range = range_of_node_counts()};
   Option by_device = {
       .key = "gpus",
       .unit = "N",
-      .help = "number of devices: whole nodes, or the first N of one node; on localhost, ranks",
+      .help =
+          "number of devices, of a cluster with one kind of node: whole nodes, or the first N of one "
+          "node; on localhost, ranks",
       .fallback = "all",
       .excludes = "nodes"};
   by_node.varied = by_device.varied = true;
-  return {count_option(std::move(by_node), nodes), count_option(std::move(by_device), gpus)};
+  Setting counts = {std::move(by_node), [&nodes](const std::string& text) {
+                      nodes = read_node_counts(text);
+                      return nodes.has_value();
+                    }};
+  return {std::move(counts), count_option(std::move(by_device), gpus)};
 }
 
 std::vector<Setting> request_options(Request& request) {

@@ -139,7 +139,8 @@ Json bubbles(const Numbers& numbers, const std::string& schedule) {
 
 Json ring(const Numbers& numbers, const std::string&) {
   CollectiveRequest request;
-  request.cluster = sized_cluster("v100-ib100", static_cast<int>(numbers.at("servers")), std::nullopt);
+  request.cluster =
+      sized_cluster("v100-ib100", NodeCounts{{static_cast<int>(numbers.at("servers"))}}, std::nullopt);
   for (double bytes = 1024; bytes <= 1024.0 * 1024 * 1024; bytes *= 4) request.bytes.push_back(bytes);
   request.bytes.push_back(numbers.at("mebibytes") * 1024 * 1024);
   Json told = {{"port_bytes_per_s", request.cluster.groups.front().node.nic.bandwidth_bytes_per_s}};

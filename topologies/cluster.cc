@@ -1,22 +1,29 @@
 #include "topologies/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "topologies/node_counts.h"
 
 namespace orrery {
 namespace {
 
-NodeGroup& single_group(Cluster& cluster, std::string_view what) {
-  if (cluster.groups.size() != 1)
-    throw UserError(fmt::format("cluster '{}' has {} kinds of node: {} cannot be chosen", cluster.name,
-                                cluster.groups.size(), what),
-                    "expected a cluster of one kind");
-  return cluster.groups[0];
+// `asked`: "`nodes` 4".
+[[noreturn]] void refuse_for_kinds(const Cluster& cluster, const std::string& asked) {
+  const std::size_t kinds = cluster.groups.size();
+  std::vector<std::string> names;
+  for (const NodeGroup& group : cluster.groups) names.push_back(name_of(cluster, group));
+  throw UserError(fmt::format("{}: cluster '{}' has {} of node", asked, cluster.name,
+                              counted(static_cast<std::int64_t>(kinds), "kind")),
+                  kinds == 1 ? "expected one number"
+                             : fmt::format("expected how many of each, {}: `nodes` {} is all of them",
+                                           fmt::join(names, " + "), text_of(node_counts(cluster))));
 }
 
 // The most even factorisation of `nodes` into `dimensions` factors, largest first: each factor is the divisor
@@ -44,6 +51,46 @@ void fit_fabric(Fabric& fabric, int nodes) {
     const int per_group = fabric.routers * fabric.nodes_per_router;
     fabric.groups = (nodes + per_group - 1) / per_group;
   }
+}
+
+// So many nodes of a group are left, or there are more of them.
+void resize(NodeGroup& group, int count) {
+  if (count < group.count && !group.node.hosts.empty()) group.node.hosts.resize(count);
+  if (count > group.count) group.node.hosts.clear();
+  group.count = count;
+}
+
+// Of nodes that are left, by their new numbers. `before`: how many there were of each group.
+void renumber_overrides(Cluster& cluster, const std::vector<int>& before) {
+  std::vector<Override> kept;
+  for (Override o : cluster.overrides) {
+    int node = o.node, first = 0;
+    std::size_t g = 0;
+    for (; node >= before[g]; ++g) {
+      node -= before[g];
+      first += cluster.groups[g].count;
+    }
+    if (node >= cluster.groups[g].count) continue;
+    o.node = first + node;
+    kept.push_back(o);
+  }
+  cluster.overrides = std::move(kept);
+}
+
+// Groups without nodes, and devices that no node is left with.
+void drop_empty(Cluster& cluster) {
+  std::erase_if(cluster.groups, [](const NodeGroup& group) { return group.count == 0; });
+  std::vector<DeviceProfile> used;
+  std::vector<int> place(cluster.profiles.size(), -1);
+  for (NodeGroup& group : cluster.groups) {
+    int& at = place[static_cast<std::size_t>(group.node.profile)];
+    if (at < 0) {
+      at = static_cast<int>(used.size());
+      used.push_back(cluster.profiles[static_cast<std::size_t>(group.node.profile)]);
+    }
+    group.node.profile = at;
+  }
+  cluster.profiles = std::move(used);
 }
 
 // The first `devices` devices of a mesh keep the rate of each of their links.
@@ -171,30 +218,51 @@ int devices_beside(const Cluster& cluster) {
 }
 
 Cluster with_nodes(Cluster cluster, int nodes) {
-  NodeGroup& group = single_group(cluster, "the number of nodes");
+  if (cluster.groups.size() > 1) refuse_for_kinds(cluster, fmt::format("`nodes` {}", nodes));
+  return with_nodes(std::move(cluster), NodeCounts{{nodes}});
+}
+
+Cluster with_nodes(Cluster cluster, const NodeCounts& counts) {
+  const std::vector<int>& wanted = counts.of_kind;
+  const std::size_t kinds = cluster.groups.size();
+  if (kinds > 1 && wanted == std::vector<int>{cluster.nodes()}) return cluster;
+  if (wanted.size() != kinds) refuse_for_kinds(cluster, "`nodes` " + text_of(counts));
+  std::int64_t nodes = 0;
+  double devices = 0;
+  for (std::size_t g = 0; g < kinds; ++g) {
+    const bool sound = wanted[g] >= 0 && wanted[g] <= kMaxNodes;
+    nodes = sound ? nodes + wanted[g] : kMaxNodes + std::int64_t{1};
+    devices += static_cast<double>(wanted[g]) * cluster.groups[g].node.devices;
+  }
   if (nodes < 1 || nodes > kMaxNodes)
-    throw UserError(fmt::format("{} nodes", nodes), fmt::format("expected from 1 to {}", kMaxNodes));
-  if (static_cast<double>(nodes) * group.node.devices > kMaxDevices)
-    throw UserError(fmt::format("{} nodes of {} devices are too many", nodes, group.node.devices),
-                    fmt::format("expected at most {} devices", kMaxDevices));
-  if (nodes > 1 && group.node.nic.count == 0)
-    throw UserError(fmt::format("nodes of '{}' have no network port, so {} of them are not connected",
-                                cluster.name, nodes),
-                    "expected one node");
+    throw UserError(fmt::format("{} nodes", text_of(counts)),
+                    fmt::format("expected from 1 to {}", kMaxNodes));
+  if (devices > kMaxDevices)
+    throw UserError(
+        fmt::format("{} nodes of {:g} devices are too many", nodes, devices / static_cast<double>(nodes)),
+        fmt::format("expected at most {} devices", kMaxDevices));
+  for (std::size_t g = 0; g < kinds; ++g)
+    if (nodes > 1 && wanted[g] > 0 && cluster.groups[g].node.nic.count == 0)
+      throw UserError(fmt::format("nodes of '{}' have no network port, so {} of them are not connected",
+                                  cluster.name, nodes),
+                      "expected one node");
   if (nodes > 1 && cluster.fabric.transport == Transport::host)
     throw UserError(
         fmt::format("cluster '{}' is one host: its file names no fabric between nodes", cluster.name),
         "expected fabric.kind and fabric.transport in it");
-  if (nodes < group.count && !group.node.hosts.empty()) group.node.hosts.resize(nodes);
-  if (nodes > group.count) group.node.hosts.clear();
-  group.count = nodes;
-  fit_fabric(cluster.fabric, nodes);
-  std::erase_if(cluster.overrides, [&](const Override& o) { return o.node >= nodes; });
+  const std::vector<int> before = node_counts(cluster).of_kind;
+  for (std::size_t g = 0; g < kinds; ++g) resize(cluster.groups[g], wanted[g]);
+  fit_fabric(cluster.fabric, static_cast<int>(nodes));
+  renumber_overrides(cluster, before);
+  if (std::find(wanted.begin(), wanted.end(), 0) != wanted.end()) drop_empty(cluster);
   return cluster;
 }
 
 Cluster with_node_devices(Cluster cluster, int devices) {
-  NodeGroup& group = single_group(cluster, "the number of devices of a node");
+  if (cluster.groups.size() > 1)
+    throw UserError(fmt::format("nodes of {} devices: cluster '{}' has several kinds", devices, cluster.name),
+                    "expected one");
+  NodeGroup& group = cluster.groups.front();
   NodeType& node = group.node;
   if (devices < 1 || devices > kMaxDevicesPerNode)
     throw UserError(fmt::format("nodes of {} devices", devices),
@@ -222,7 +290,8 @@ Cluster with_node_devices(Cluster cluster, int devices) {
 
 Cluster with_devices(Cluster cluster, int devices) {
   if (devices == cluster.devices()) return cluster;
-  NodeGroup& group = single_group(cluster, "the number of devices");
+  if (cluster.groups.size() > 1) refuse_for_kinds(cluster, fmt::format("`gpus` {}", devices));
+  NodeGroup& group = cluster.groups.front();
   if (group.node.whole) {
     const std::shared_ptr<const NodeType> whole = group.node.whole;
     group.node = *whole;

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/search/candidates.h"
-#include "planner/search/subsets.h"
 #include "planner/uncertainty/outlook.h"
+#include "topologies/node_counts.h"
 
 namespace orrery::planner {
 namespace {

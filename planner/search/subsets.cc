@@ -6,14 +6,9 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "topologies/node_counts.h"
 
 namespace orrery::planner {
-
-std::string name_of(const Cluster& cluster, const NodeGroup& group) {
-  if (!group.node.name.empty()) return group.node.name;
-  return fmt::format("{} {}", group.node.devices,
-                     cluster.profiles[static_cast<std::size_t>(group.node.profile)].name);
-}
 
 std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
   std::set<int> degraded;

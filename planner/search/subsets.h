@@ -2,7 +2,6 @@
 // must beat.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "topologies/cluster.h"
@@ -13,8 +12,5 @@ namespace orrery::planner {
 // ports) the sound ones alone. Degraded nodes are left out of both. Empty where all nodes are alike and
 // sound.
 std::vector<Cluster> homogeneous_subsets(const Cluster& cluster);
-
-// For people: the group's name, or what is in it.
-std::string name_of(const Cluster& cluster, const NodeGroup& group);
 
 }  // namespace orrery::planner

@@ -10,7 +10,7 @@ Text = Union[str, "os.PathLike[str]"]
 class PlanOptions(TypedDict, total=False):
     """Counts, bytes and shares as numbers (or texts with k, M, G, T as the command line takes them)."""
 
-    nodes: int
+    nodes: int | str
     gpus: int
     device: Text
     runtime: Text

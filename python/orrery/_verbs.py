@@ -121,16 +121,17 @@ def simulate(plan: Plan | PathLike, *, fold: bool = True, detail: str = "flows",
     return Simulation(native, _native.simulate(native, fold, detail, steps, timeline), timeline)
 
 
-def collective(op: str, cluster: PathLike, bytes: float | Iterable[float], *, nodes: int | None = None,
+def collective(op: str, cluster: PathLike, bytes: float | Iterable[float], *, nodes: int | str | None = None,
                gpus: int | None = None, algorithm: str = "auto", detail: str = "flows") -> Collective:
     """Times of one collective operation on a cluster, as nccl-tests measures it.
 
     op: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather or scatter.
-    bytes: sizes in bytes, as nccl-tests counts them.
+    bytes: sizes in bytes, as nccl-tests counts them. nodes: "3+1" of a cluster with two kinds.
     algorithm: auto (what the library would choose), ring, tree, nvls, nvls-tree, pairwise, …
     """
     sizes = [float(bytes)] if isinstance(bytes, (int, float)) else [float(size) for size in bytes]
-    return Collective(_native.collective(op, os.fspath(cluster), sizes, nodes, gpus, algorithm, detail))
+    return Collective(_native.collective(op, os.fspath(cluster), sizes, None if nodes is None else str(nodes), gpus,
+                                         algorithm, detail))
 
 
 def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Any] | None = None,
@@ -153,7 +154,7 @@ def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Any
 
 
 def compare(workload: PathLike, cluster: PathLike, *, strategies: Sequence[str] | str = (),
-            trouble: Sequence[str] | str = (), nodes: int | None = None, gpus: int | None = None,
+            trouble: Sequence[str] | str = (), nodes: int | str | None = None, gpus: int | None = None,
             runtime: PathLike | None = None, global_batch: int | str | None = None, seq_len: int | str | None = None,
             precision: str | None = None, optimizer: str | None = None, attention: str | None = None,
             micro_batch: int | None = None, horizon_s: float = 0, checkpoint_every_s: float = 600,

@@ -75,6 +75,17 @@ def test_collective():
     numpy.testing.assert_allclose(times.busbw_bytes_per_s, times.bytes / times.time_s * 2 * 3 / 4)
 
 
+def test_nodes_of_each_kind():
+    mixed = os.path.join(os.environ["ORRERY_SOURCE_DIR"], "tests", "data", "clusters", "h100-a100.textproto")
+    times = orrery.collective("all-reduce", mixed, 1 << 24, nodes="2+1")
+    same(times, "collective", "all-reduce", mixed, "--nodes", "2+1", "--bytes", "16M")
+    assert times.devices == 24
+    with pytest.raises(orrery.UserError, match="2 kinds of node"):
+        orrery.collective("all-reduce", mixed, 1 << 24, nodes=3)
+    found = orrery.plan("gpt2-tiny", mixed, nodes="0+1", global_batch=64, seq_len=64, top=1)
+    assert found.best.job["devices"] == 8
+
+
 def test_whatif():
     answer = orrery.whatif("gpt2", "dgx-a100", vary={"nodes": [1, 2]}, tokens=1e9, budget_usd=1e6, seq_len=512)
     same(answer, "whatif", "gpt2", "dgx-a100", "--vary", "nodes=1,2", "--tokens", "1e9", "--budget-usd", "1e6",
