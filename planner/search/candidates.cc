@@ -262,7 +262,8 @@ Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, 
     fitting.room.fillable = std::min(1.0, least.needed / least.capacity * (1 + kNearLeastMemory));
     look();
   }
-  if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
+  if (fitting.candidates.promising.empty())
+    throw NoAnswer(nothing_fits(job, pins, fitting.candidates, fit_probability));
   if (objective == Objective::memory) {
     fitting.room.bytes = fitting.candidates.promising.front().memory_bytes * (1 + kMemoryMargin);
     objective = ranked_by(objective);

@@ -80,8 +80,9 @@ std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& j
                                              Estimator& estimator,
                                              const std::function<bool(const Choices&)>& wanted);
 
-// Why nothing fits, for NoAnswer: what is short, by how much, where, and the nearest change that would fit.
+// Why nothing fits, for NoAnswer: what is short, by how much, where, and the nearest change that would fit
+// with `fit_probability`, or how likely it would.
 std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,
-                         const Candidates& candidates);
+                         const Candidates& candidates, double fit_probability);
 
 }  // namespace orrery::planner

@@ -9,6 +9,8 @@
 #include "planner/closed_form/memory_model.h"
 #include "planner/search/candidates.h"
 #include "planner/space/offload.h"
+#include "planner/uncertainty/outlook.h"
+#include "topologies/node_counts.h"
 
 namespace orrery::planner {
 namespace {
@@ -42,42 +44,69 @@ Choices plan_of(const Family& family, const Recomputed& recomputed, const Shardi
   return family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
 }
 
-// The fastest of the plans that fit, by the closed form, with its memory and its step, in words; of a large
-// space the fastest of its first. Empty where none fits.
-std::string fastest(const JobPtr& job, const Pins& pins) {
+// How likely a plan is to fit that is named.
+struct Likely {
+  double wanted = 1;          // the probability that was asked for
+  bool or_predicted = false;  // of clusters and lengths, too, those on which plans are less likely to fit
+  double fillable(const Job& job) const { return std::min(1.0, fillable_share(wanted, spread_of(job))); }
+};
+
+// Of a plan that is less likely to fit than is wanted, how likely it is, in words; else nothing.
+std::string probability_below(const Likely& likely, const Job& job, const Memory& memory) {
+  if (memory.fits(likely.fillable(job))) return {};
+  return fmt::format(" (fits with {:.0f}% probability)",
+                     100 * fit_probability(memory.needed, memory.capacity, spread_of(job)));
+}
+
+// The fastest of the plans that are likely to fit, by the closed form, with its memory and its step, in
+// words; of a large space the fastest of its first. Where none is, the likeliest that is predicted to fit;
+// empty where none is.
+std::string fastest(const JobPtr& job, const Pins& pins, const Likely& likely) {
   struct Found {
     Choices choices;
-    double step_s = 0, bytes = 0;
+    Memory memory;
+    double step_s = 0;
   };
-  std::optional<Found> best;
+  std::optional<Found> best, likeliest;
+  const double fillable = likely.fillable(*job);
   try {
     MemoryModel model(job);
     Estimator estimator(job);
     int estimated = 0;
     for_families_until(job, without_details(pins), [&](const Family& family) {
       for (const Sharding& sharding : *family.shardings) {
-        // In the order of what they compute: the first that fits is the fastest.
+        // Of each kind in the order of what they compute: the first that fits is the fastest of its kind.
+        std::optional<Recompute> fitted;
         for (const Recomputed& recomputed : *family.recomputes) {
+          if (fitted == recomputed.kind) continue;
           const Choices choices = plan_of(family, recomputed, sharding);
           const Memory memory = model.predict(choices);
-          if (!memory.fits()) continue;
-          ++estimated;
+          if (memory.fits() && (!likeliest || memory.needed < likeliest->memory.needed))
+            likeliest = {choices, memory};
+          if (!memory.fits(fillable)) continue;
+          if (!fitted) ++estimated;
           const double step_s = estimator.times(choices).estimate_s;
-          if (!best || step_s < best->step_s) best = {choices, step_s, memory.total};
-          break;
+          if (!best || step_s < best->step_s) best = {choices, memory, step_s};
+          fitted = recomputed.kind;
         }
       }
       return estimated < kMostEstimated;
     });
+    if (!best && likeliest) {
+      best = likeliest;
+      best->step_s = estimator.times(best->choices).estimate_s;
+    }
   } catch (const UserError&) {
     return {};
   }
   if (!best) return {};
-  return fmt::format("{}, {} and {} a step", describe(Plan{job, best->choices}), human_bytes(best->bytes),
+  return fmt::format("{}, {}{} and {} a step", describe(Plan{job, best->choices}),
+                     human_bytes(best->memory.total), probability_below(likely, *job, best->memory),
                      human_seconds(best->step_s));
 }
 
-// Calls `fit` with the plans that may take least memory of their families and fit, until it has seen enough.
+// Calls `fit` with the plans that may take least memory of their families and are predicted to fit, until it
+// has seen enough.
 void for_small_plans(const JobPtr& job, const Pins& pins,
                      const std::function<bool(const Choices&, const Memory&)>& fit) {
   try {
@@ -102,22 +131,22 @@ void for_small_plans(const JobPtr& job, const Pins& pins,
   }
 }
 
-// The plan that takes least memory, in words; empty where none fits.
-std::string roomiest(const JobPtr& job, const Pins& pins) {
-  std::optional<std::pair<Choices, double>> best;
+// The plan that takes least memory, if any is predicted to fit.
+std::optional<std::pair<Choices, Memory>> roomiest(const JobPtr& job, const Pins& pins) {
+  std::optional<std::pair<Choices, Memory>> best;
   for_small_plans(job, pins, [&](const Choices& choices, const Memory& memory) {
-    if (!best || memory.total < best->second) best = {choices, memory.total};
+    if (!best || memory.total < best->second.total) best = {choices, memory};
     return true;
   });
-  if (!best) return {};
-  return fmt::format("{}, {}", describe(Plan{job, best->first}), human_bytes(best->second));
+  return best;
 }
 
-bool fits(const JobPtr& job, const Pins& pins) {
+bool fits(const JobPtr& job, const Pins& pins, const Likely& likely) {
+  const double fillable = likely.or_predicted ? 1 : likely.fillable(*job);
   bool found = false;
-  for_small_plans(job, pins, [&](const Choices&, const Memory&) {
-    found = true;
-    return false;
+  for_small_plans(job, pins, [&](const Choices&, const Memory& memory) {
+    found = memory.fits(fillable);
+    return !found;
   });
   return found;
 }
@@ -138,8 +167,12 @@ void unpin_layout(Pins& pins) {
   pins.stage_layers.reset();
 }
 
-// Pins that alone stand in the way.
-std::vector<std::string> without_a_pin(const JobPtr& job, const Pins& pins) {
+// Pins that alone stand in the way, `surely` where a plan without one is as likely to fit as is wanted.
+struct Unpinned {
+  std::vector<std::string> changes;
+  bool surely = false;
+};
+Unpinned without_a_pin(const JobPtr& job, const Pins& pins, const Likely& likely) {
   struct Change {
     const char* name;
     bool pinned;
@@ -154,26 +187,38 @@ std::vector<std::string> without_a_pin(const JobPtr& job, const Pins& pins) {
       {"`schedule`", pins.schedule || pins.interleave, unpin_schedule},
       {"`tp`, `pp`, `dp`, `cp` and `ep`", pins.tp || pins.pp || pins.dp || pins.cp || pins.ep, unpin_layout},
   };
-  std::vector<std::string> found;
+  Unpinned found;
   for (const Change& change : changes) {
     if (!change.pinned) continue;
     Pins free = pins;
     change.unpin(free);
-    if (const std::string plan = roomiest(job, free); !plan.empty())
-      found.push_back(fmt::format("It fits without {}: {}", change.name, plan));
+    const auto plan = roomiest(job, free);
+    if (!plan) continue;
+    const std::string below = probability_below(likely, *job, plan->second);
+    found.surely = found.surely || below.empty();
+    found.changes.push_back(fmt::format("It fits without {}: {}, {}{}", change.name,
+                                        describe(Plan{job, plan->first}), human_bytes(plan->second.total),
+                                        below));
   }
   return found;
 }
 
-// The job on so many nodes; nothing where it does not fit there.
-JobPtr on_nodes(const JobPtr& job, const Pins& pins, int nodes) {
+// The job on so many quarters of its nodes of each kind; nothing where these are no whole nodes or it does
+// not fit there.
+JobPtr on_quarters(const JobPtr& job, const Pins& pins, int quarters, const Likely& likely) {
+  NodeCounts nodes = node_counts(job->cluster);
+  for (int& of_kind : nodes.of_kind) {
+    const std::int64_t four_times = std::int64_t{of_kind} * quarters;
+    if (four_times % 4 != 0 || four_times / 4 > kMaxNodes) return nullptr;
+    of_kind = static_cast<int>(four_times / 4);
+  }
   auto larger = std::make_shared<Job>(*job);
   larger->cluster = with_nodes(larger->cluster, nodes);
-  return fits(larger, pins) ? larger : nullptr;
+  return fits(larger, pins, likely) ? larger : nullptr;
 }
 
 // More devices of a node of which some were asked for, up to all of them.
-std::string with_more_devices(const JobPtr& job, const Pins& pins) {
+std::string with_more_devices(const JobPtr& job, const Pins& pins, const Likely& likely) {
   const NodeType& node = job->cluster.groups.front().node;
   if (!node.whole) return {};
   Pins free = pins;
@@ -182,57 +227,58 @@ std::string with_more_devices(const JobPtr& job, const Pins& pins) {
     if (devices % node.devices != 0 && devices != node.whole->devices) continue;
     auto larger = std::make_shared<Job>(*job);
     larger->cluster = with_devices(larger->cluster, devices);
-    if (fits(larger, free))
+    if (fits(larger, free, likely))
       return fmt::format("It fits with {} of the node: {}", counted(devices, "device"),
-                         fastest(larger, free));
+                         fastest(larger, free, likely));
   }
   return {};
 }
 
-// Twice the nodes, four times, …; then the quarters between the first that do and the last that did not.
-std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
+// Twice the nodes (of each kind), four times, …; then the quarters between the first that do and the last
+// that did not.
+std::string with_more_nodes(const JobPtr& job, const Pins& pins, const Likely& likely) {
   if (job->cluster.fabric.transport == Transport::host) return {};
   Pins free = pins;
   free.dp.reset();
-  const int nodes = job->cluster.nodes();
   if (const auto whole = job->cluster.groups.front().node.whole) {
     auto all = std::make_shared<Job>(*job);
     all->cluster = with_devices(all->cluster, whole->devices);
-    return with_more_nodes(all, pins);
+    return with_more_nodes(all, pins, likely);
   }
   try {
     for (int times = 2; times <= kMostTimesNodes; times *= 2) {
-      JobPtr enough = on_nodes(job, free, nodes * times);
+      JobPtr enough = on_quarters(job, free, 4 * times, likely);
       if (!enough) continue;
-      const int few = nodes * times / 2;
       for (int quarters = 5; quarters < 8; ++quarters) {
-        if (few * quarters % 4 != 0) continue;
-        JobPtr fewer = on_nodes(job, free, few * quarters / 4);
+        JobPtr fewer = on_quarters(job, free, times / 2 * quarters, likely);
         if (!fewer) continue;
         enough = std::move(fewer);
         break;
       }
-      return fmt::format("It fits with {} ({}): {}", counted(enough->cluster.nodes(), "node"),
-                         counted(enough->cluster.devices(), "device"), fastest(enough, free));
+      const Cluster& found = enough->cluster;
+      const std::string nodes =
+          found.groups.size() == 1 ? counted(found.nodes(), "node") : text_of(node_counts(found)) + " nodes";
+      return fmt::format("It fits with {} ({}): {}", nodes, counted(found.devices(), "device"),
+                         fastest(enough, free, likely));
     }
   } catch (const UserError&) {
-    // Several node types: there is no one way to grow.
+    // Nodes that are not connected, or too many.
   }
   return {};
 }
 
-std::string with_shorter_sequences(const JobPtr& job, const Pins& pins) {
+std::string with_shorter_sequences(const JobPtr& job, const Pins& pins, const Likely& likely) {
   for (int seq_len = job->training.seq_len / 2; seq_len >= kLeastTokens; seq_len /= 2) {
     auto shorter = std::make_shared<Job>(*job);
     shorter->training.seq_len = seq_len;
-    if (fits(shorter, pins))
-      return fmt::format("It fits with sequences of {} tokens: {}", seq_len, fastest(shorter, pins));
+    if (fits(shorter, pins, likely))
+      return fmt::format("It fits with sequences of {} tokens: {}", seq_len, fastest(shorter, pins, likely));
   }
   return {};
 }
 
 // What owners of few devices do: the weights stay as they are, in their own precision or in 4 bits.
-std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base) {
+std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base, const Likely& likely) {
   if (!job->workload.transformer) return {};
   FineTuning tuning = job->workload.transformer->fine_tuning;
   if (tuning.base != BaseType::none || (tuning.rank > 0 && base == BaseType::none)) return {};
@@ -240,7 +286,7 @@ std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base) {
   tuning.base = base;
   auto adapted = std::make_shared<Job>(*job);
   fine_tune(adapted->workload, tuning);
-  const std::string plan = fastest(adapted, pins);
+  const std::string plan = fastest(adapted, pins, likely);
   if (plan.empty()) return {};
   const std::string in = base == BaseType::none ? "" : fmt::format(" and `quantize_base` {}", name_of(base));
   return fmt::format("It fits with adapters beside frozen weights (`lora_rank` {}{}): {}", tuning.rank, in,
@@ -248,7 +294,7 @@ std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base) {
 }
 
 // What waits in the hosts' memory is not on the devices.
-std::string with_offload(const JobPtr& job, const Pins& pins, Offload offload) {
+std::string with_offload(const JobPtr& job, const Pins& pins, Offload offload, const Likely& likely) {
   if (offload_of(job->runtime) >= offload) return {};
   auto moved = std::make_shared<Job>(*job);
   try {
@@ -258,15 +304,29 @@ std::string with_offload(const JobPtr& job, const Pins& pins, Offload offload) {
   } catch (const NoAnswer&) {
     return {};  // the hosts are too small
   }
-  const std::string plan = fastest(moved, pins);
+  const std::string plan = fastest(moved, pins, likely);
   return plan.empty()
              ? plan
              : fmt::format("It fits with states in host memory (`offload` {}): {}", name_of(offload), plan);
 }
 
+// More devices or nodes, shorter sequences, what waits with the hosts or is not trained.
+std::vector<std::string> other_changes(const JobPtr& job, const Pins& pins, const Likely& likely) {
+  std::string larger = with_more_devices(job, pins, likely);
+  if (larger.empty()) larger = with_more_nodes(job, pins, likely);
+  std::vector<std::string> changes;
+  for (std::string found :
+       {std::move(larger), with_shorter_sequences(job, pins, likely),
+        with_offload(job, pins, Offload::optimizer, likely), with_offload(job, pins, Offload::all, likely),
+        with_adapters(job, pins, BaseType::none, likely), with_adapters(job, pins, BaseType::nf4_dq, likely)})
+    if (!found.empty()) changes.push_back(std::move(found));
+  return changes;
+}
+
 }  // namespace
 
-std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& candidates) {
+std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& candidates,
+                         double fit_probability) {
   const Memory& memory = candidates.smallest_memory;
   std::string text = fmt::format(
       "none of {} plans fits in memory: the smallest, {}, needs {} on the devices of stage {}, {} more "
@@ -274,17 +334,15 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
       with_commas(candidates.count), describe(Plan{job, candidates.smallest->choices}),
       human_bytes(memory.total), memory.stage, human_bytes(memory.needed - memory.capacity),
       human_bytes(memory.capacity));
-  std::vector<std::string> changes = without_a_pin(job, pins);
+  Likely likely{fit_probability};
+  auto [changes, surely] = without_a_pin(job, pins, likely);
   // A pin that stands in the way is the nearest; whoever has none chooses among the others by their costs.
-  if (changes.empty()) {
-    std::string larger = with_more_devices(job, pins);
-    if (larger.empty()) larger = with_more_nodes(job, pins);
-    for (std::string found :
-         {std::move(larger), with_shorter_sequences(job, pins), with_offload(job, pins, Offload::optimizer),
-          with_offload(job, pins, Offload::all), with_adapters(job, pins, BaseType::none),
-          with_adapters(job, pins, BaseType::nf4_dq)})
-      if (!found.empty()) changes.push_back(std::move(found));
-  }
+  const auto add_others = [&, &changes = changes] {
+    for (std::string& change : other_changes(job, pins, likely)) changes.push_back(std::move(change));
+  };
+  if (!surely) add_others();
+  likely.or_predicted = true;
+  if (changes.empty()) add_others();
   if (changes.empty())
     return text +
            ". No change of a pin, the number of nodes, the sequence length, what is kept in host memory or "

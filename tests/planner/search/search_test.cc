@@ -13,6 +13,7 @@
 #include "planner/search/group_order.h"
 #include "planner/search/split_search.h"
 #include "planner/space/space.h"
+#include "planner/uncertainty/outlook.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -370,9 +371,11 @@ TEST_CASE("where neither all activations nor all but the core's fit, other modul
 }
 
 TEST_CASE("no plan that fits is an answer: what is short, by how much, and what would do") {
-  const auto refusal = [](const std::shared_ptr<Job>& job, const Pins& pins) {
+  const auto refusal = [](const std::shared_ptr<Job>& job, const Pins& pins, double fit_probability = 0.95) {
+    SearchOptions options;
+    options.fit_probability = fit_probability;
     try {
-      planner::search(job, pins, {});
+      planner::search(job, pins, options);
     } catch (const NoAnswer& answer) {
       return std::string(answer.what());
     }
@@ -382,14 +385,32 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     const std::string text = refusal(make_job("llama2-70b", "dgx-a100", 8, 8, 4096), {});
     CHECK_THAT(text,
                Catch::Contains("fits in memory") && Catch::Contains("stage") && Catch::Contains("nodes"));
-    // What it says would fit does.
+    // What it says would fit does, as surely as is wanted.
     const auto at = text.find("with ");
     REQUIRE(at != std::string::npos);
     const int nodes = std::stoi(text.substr(at + 5));
     auto larger = make_job("llama2-70b", "dgx-a100", 8, 8, 4096);
     larger->cluster = with_nodes(larger->cluster, nodes);
     Estimator estimator(larger);
-    CHECK(gather(larger, {}, Objective::step_time, 1, estimator).feasible > 0);
+    const Room room = {fillable_share(0.95, spread_of(*larger))};
+    CHECK(gather(larger, {}, Objective::step_time, 1, estimator, room).feasible > 0);
+  }
+  SECTION("of several kinds of nodes, more of each") {
+    const auto job =
+        make_job("gpt3-175b", ORRERY_TEST_DATA "/clusters/h100-a100.textproto", 16, 8, 2048, "typical");
+    CHECK_THAT(refusal(job, {}), Catch::Contains("It fits with 4+4 nodes (64 devices): "));
+  }
+  SECTION("what fits less surely than is wanted says how likely it does") {
+    const auto job = make_job("llama3-8b", "pcie-4090", 1, 16, 2048, "typical");
+    const std::string sure = refusal(job, {}), half = refusal(job, {}, 0.5);
+    CHECK_THAT(sure, Catch::Contains("It fits with states in host memory (`offload` optimizer): ") &&
+                         Catch::Contains(" (fits with 55% probability) and "));
+    CHECK_THAT(half, !Catch::Contains("probability"));
+    // Where another plan fits surely, it is that which is named.
+    CHECK_THAT(half, Catch::Contains(
+                         "(`offload` all): TP 1 x PP 1 x DP 1, micro-batch 4, full recomputation of 25"));
+    CHECK_THAT(sure, Catch::Contains(
+                         "(`offload` all): TP 1 x PP 1 x DP 1, micro-batch 4, full recomputation of 29"));
   }
   SECTION("adapters, a base in 4 bits, shorter sequences, each with its cost") {
     const auto job = make_job("llama3-8b", "pcie-4090", 1, 4, 1024);
@@ -403,7 +424,8 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     tuning.rank = 16;
     fine_tune(adapted->workload, tuning);
     Estimator estimator(adapted);
-    const Candidates found = gather(adapted, {}, Objective::step_time, 1, estimator);
+    const Room room = {fillable_share(0.95, spread_of(*adapted))};
+    const Candidates found = gather(adapted, {}, Objective::step_time, 1, estimator, room);
     REQUIRE(!found.promising.empty());
     double least = found.promising.front().times.estimate_s;
     for (const Candidate& candidate : found.promising) least = std::min(least, candidate.times.estimate_s);
@@ -461,7 +483,7 @@ TEST_CASE("where nothing fits on some devices of a node, more of them are named 
   } catch (const NoAnswer& none) {
     refusal = none.what();
   }
-  CHECK_THAT(refusal, Catch::Contains("It fits with 2 devices of the node: "));
+  CHECK_THAT(refusal, Catch::Contains("It fits with 3 devices of the node: "));
   CHECK_THAT(refusal, !Catch::Contains("nodes ("));
 }
 
