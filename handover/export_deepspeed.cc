@@ -39,8 +39,7 @@ Json zero_json(const Plan& plan) {
   return zero;
 }
 
-// What its PipelineEngine does not run (runtime/pipe/engine.py and topology.py,
-// module_inject/auto_ep_folding.py).
+// What its PipelineEngine does not run (runtime/pipe/engine.py and topology.py).
 void check_pipeline(const Plan& plan) {
   const Choices& c = plan.choices;
   if (c.pp == 1) return;
@@ -55,12 +54,34 @@ void check_pipeline(const Plan& plan) {
                     "of stages, replicas and tensor ranks alone",
                     c.cp, c.pp),
         "expected `cp` 1 or `pp` 1");
-  if (c.ep > 1 && c.tp > 1)
-    throw UserError(
-        fmt::format("`ep` {} with `tp` {} and `pp` {} cannot be exported to deepspeed: its AutoEP "
-                    "takes no tensor ranks in a pipeline",
-                    c.ep, c.tp, c.pp),
-        "expected `ep`, `tp` or `pp` 1");
+}
+
+// What its AutoEP stops at (validate_folding_global of module_inject/auto_ep_folding.py).
+void check_experts(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (c.etp > 1)
+    throw UserError(fmt::format("`etp` {} cannot be exported to deepspeed: its AutoEP splits no expert over "
+                                "tensor ranks (expert_tensor_parallel_size is 1)",
+                                c.etp),
+                    "expected `etp` 1");
+  if (c.ep == 1 || c.tp == 1) return;
+  const auto refuse = [&](const std::string& beside, const char* why, const char* expected) {
+    throw UserError(fmt::format("`ep` {} with `tp` {} and {} cannot be exported to deepspeed: its AutoEP {}",
+                                c.ep, c.tp, beside, why),
+                    expected);
+  };
+  if (c.pp > 1)
+    refuse(fmt::format("`pp` {}", c.pp), "takes no tensor ranks in a pipeline",
+           "expected `ep`, `tp` or `pp` 1");
+  if (c.cp > 1)
+    refuse(fmt::format("`cp` {}", c.cp), "takes tensor ranks or split sequences",
+           "expected `ep`, `tp` or `cp` 1");
+  if (c.zero == 3)
+    refuse("`zero` 3", "takes tensor ranks up to stage 2", "expected `zero` up to 2, or `ep` or `tp` 1");
+  if (const Offload offload = offload_of(plan.job->runtime); offload != Offload::none)
+    refuse(fmt::format("`offload` {}", name_of(offload)),
+           "leaves no states with the hosts beside tensor ranks",
+           "expected `offload` none, or `ep` or `tp` 1");
 }
 
 // First layer of each stage, and the end. Chunks of a stage, which it has not, lie together.
@@ -122,6 +143,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
   check_pipeline(plan);
+  check_experts(plan);
   std::vector<std::string> notes = notes_on_rare_choices(plan, "DeepSpeed");
   const std::int64_t micro_batches = equal_micro_batches(plan, "DeepSpeed");
   Json config = {{"train_micro_batch_size_per_gpu", c.micro_batch},
@@ -165,9 +187,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
     config["tensor_parallel"] = {{"autotp_size", c.tp}};
     if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");
   }
-  if (c.ep > 1 || c.etp > 1)
-    config["expert_parallel"] = {
-        {"enabled", true}, {"autoep_size", c.ep}, {"expert_tensor_parallel_size", c.etp}};
+  if (c.ep > 1) config["expert_parallel"] = {{"enabled", true}, {"autoep_size", c.ep}};
   const bool by_module = c.pp > 1 && c.recompute == Recompute::full;  // pipeline.py runs them again
   if (c.recompute != Recompute::none)
     config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", false}};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "planner/space/offload.h"
 #include "tests/support/jobs.h"
 
 using namespace orrery;
@@ -151,10 +152,39 @@ TEST_CASE("DeepSpeed's pipelines get the plan's own ranks and cut, or are refuse
   context.choices.cp = 2;
   CHECK_THROWS_WITH(export_plan(context, ExportTarget::deepspeed),
                     Catch::StartsWith("`cp` 2 with `pp` 2 cannot be exported to deepspeed"));
-  Plan experts = llama_plan(2, 2, 2);
-  experts.choices.ep = 2;
-  CHECK_THROWS_WITH(export_plan(experts, ExportTarget::deepspeed),
-                    Catch::StartsWith("`ep` 2 with `tp` 2 and `pp` 2 cannot be exported to deepspeed"));
+}
+
+TEST_CASE("experts beside tensor ranks go to DeepSpeed as its AutoEP takes them, or are refused") {
+  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
+  plan.choices.tp = 2;
+  plan.choices.dp = 8;
+  plan.choices.ep = 4;
+  plan.choices.zero = 2;
+  const Json config =
+      parse_json(content_of(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
+  CHECK(config.at("expert_parallel") == Json{{"enabled", true}, {"autoep_size", 4}});
+  CHECK(config.at("tensor_parallel").at("autotp_size") == 2);
+  const auto refused = [&](const char* says, const auto& change) {
+    Plan other = plan;
+    change(other);
+    CHECK_THROWS_WITH(export_plan(other, ExportTarget::deepspeed), Catch::StartsWith(says));
+    other.choices.tp = other.choices.etp = 1;
+    other.choices.dp = 16 / other.choices.pp / other.choices.cp;
+    CHECK_NOTHROW(export_plan(other, ExportTarget::deepspeed));
+  };
+  refused("`etp` 2 cannot be exported to deepspeed: its AutoEP splits no expert",
+          [](Plan& p) { p.choices.etp = 2; });
+  refused("`ep` 4 with `tp` 2 and `pp` 2 cannot be exported to deepspeed",
+          [](Plan& p) { p.choices.pp = 2, p.choices.dp = 4, p.choices.zero = 1; });
+  refused("`ep` 4 with `tp` 2 and `cp` 2 cannot be exported to deepspeed",
+          [](Plan& p) { p.choices.cp = 2, p.choices.dp = 4; });
+  refused("`ep` 4 with `tp` 2 and `zero` 3 cannot be exported to deepspeed",
+          [](Plan& p) { p.choices.zero = 3; });
+  refused("`ep` 4 with `tp` 2 and `offload` optimizer cannot be exported to deepspeed", [](Plan& p) {
+    auto job = std::make_shared<Job>(*p.job);
+    planner::set_offload(planner::Offload::optimizer, job.get());
+    p.job = job;
+  });
 }
 
 TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble schedule as a complete CSV") {
