@@ -26,23 +26,13 @@ std::vector<std::string> words_of(std::string_view text) {
   return *std::move(words);
 }
 
-struct Dimensioned {
-  std::string_view flag;
-  int Transformer::*field;
-};
-constexpr std::array<Dimensioned, 7> kDimensions = {{{"--num-layers", &Transformer::layers},
-                                                     {"--hidden-size", &Transformer::hidden},
-                                                     {"--ffn-hidden-size", &Transformer::ffn_hidden},
-                                                     {"--num-attention-heads", &Transformer::heads},
-                                                     {"--num-query-groups", &Transformer::kv_heads},
-                                                     {"--kv-channels", &Transformer::head_dim},
-                                                     {"--vocab-size", &Transformer::vocab}}};
-
-const Dimensioned* dimension_of(std::string_view flag) {
-  const auto at = std::find_if(kDimensions.begin(), kDimensions.end(),
-                               [&](const Dimensioned& one) { return one.flag == flag; });
-  return at == kDimensions.end() ? nullptr : &*at;
-}
+constexpr std::array<DimensionFlag, 7> kDimensions = {{{"--num-layers", &Transformer::layers},
+                                                       {"--hidden-size", &Transformer::hidden},
+                                                       {"--ffn-hidden-size", &Transformer::ffn_hidden},
+                                                       {"--num-attention-heads", &Transformer::heads},
+                                                       {"--num-query-groups", &Transformer::kv_heads},
+                                                       {"--kv-channels", &Transformer::head_dim},
+                                                       {"--vocab-size", &Transformer::vocab}}};
 
 constexpr int kMostCount = 1 << 24;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
@@ -273,9 +263,10 @@ class Megatron {
 
   void ignore(const std::string& flag) {
     result_.ignored.push_back(ignored_because("megatron", flag));
-    if (dimension_of(flag) != nullptr && (inline_ || has_value()))
-      if (const auto said = parse_whole(inline_ ? *inline_ : words_[at_]))
-        result_.dimensions.emplace_back(flag, *said);
+    for (const auto& [name, field] : kDimensions)
+      if (name == flag && (inline_ || has_value()))
+        if (const auto said = parse_whole(inline_ ? *inline_ : words_[at_]))
+          result_.dimensions.push_back({flag, field, *said});
     while (flag.starts_with("--") && !inline_ && has_value()) ++at_;
   }
 
@@ -662,15 +653,19 @@ Imported import_deepspeed(std::string_view text, const std::string& file) {
   return DeepSpeed(Settings::from_json(text, file), file).run();
 }
 
+std::span<const DimensionFlag> dimension_flags() {
+  return kDimensions;
+}
+
 std::vector<std::string> other_dimensions(const Imported& imported, const Transformer& model) {
   std::vector<std::string> others;
-  for (const auto& [flag, said] : imported.dimensions) {
+  for (const auto& [name, field, said] : imported.dimensions) {
     // Latent attention has no such heads, and experts have a width of their own.
-    if ((model.mla && (flag == "--kv-channels" || flag == "--num-query-groups")) ||
-        (model.moe && flag == "--ffn-hidden-size"))
+    if ((model.mla && (field == &Transformer::head_dim || field == &Transformer::kv_heads)) ||
+        (model.moe && field == &Transformer::ffn_hidden))
       continue;
-    const int has = model.*dimension_of(flag)->field;
-    if (said != has) others.push_back(fmt::format("{} {} (it has {})", flag, said, has));
+    const int has = model.*field;
+    if (said != has) others.push_back(fmt::format("{} {} (it has {})", name, said, has));
   }
   return others;
 }

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "planner/space/offload.h"
@@ -27,6 +27,19 @@ struct ImportedRuntime {
 };
 void apply(const ImportedRuntime& imported, RuntimeProfile* runtime);
 
+// What a file says of one of the model's dimensions, which is the workload's.
+struct SaidDimension {
+  std::string name;  // as the file has it: "--hidden-size", "model.config.hidden_size"
+  int Transformer::*field = nullptr;
+  std::int64_t said = 0;
+};
+// The model's dimensions, under Megatron-LM's flags.
+struct DimensionFlag {
+  std::string_view flag;
+  int Transformer::*field;
+};
+std::span<const DimensionFlag> dimension_flags();
+
 struct Imported {
   Pins pins;
   ImportedRuntime runtime;
@@ -41,8 +54,7 @@ struct Imported {
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
   std::optional<int> experts;  // of a layer: the model says how many there are
-  // What Megatron-LM's flags say of the model's dimensions ("--hidden-size", 4096), which is the workload's.
-  std::vector<std::pair<std::string, std::int64_t>> dimensions;
+  std::vector<SaidDimension> dimensions;
   std::optional<FineTuning> tuning;  // adapters, where they are asked for
   // Flags or keys that say nothing about the plan, in their order, each with the reason: "--lr: changes no
   // …".
@@ -64,7 +76,7 @@ Imported import_torchtitan(std::string_view text, const std::string& file, int l
 // fine-tuning's, Megatron Bridge's ConfigContainer.
 Imported import_nemo(std::string_view text, const std::string& file, int layers, int devices = 0);
 
-// Those `dimensions` that are not the model's: "--num-layers 80 (it has 32)".
+// Those that are not the model's: "--num-layers 80 (it has 32)".
 std::vector<std::string> other_dimensions(const Imported& imported, const Transformer& model);
 
 // Of settings that say what each replica takes and not how many there are: the global batch, by the replicas

@@ -78,6 +78,7 @@ class Nemo {
                                             name->substr(0, 40)));
     }
     result.tuning = adapters();
+    result.dimensions = dimensions();
     result.ignored.insert(result.ignored.end(), more_ignored_.begin(), more_ignored_.end());
     const std::vector<std::string> rest = s_.rest("nemo");
     result.ignored.insert(result.ignored.end(), rest.begin(), rest.end());
@@ -307,6 +308,17 @@ class Nemo {
         if (at_.old ? s_.flag(narrow).value_or(false) : s_.text(narrow).has_value()) found = DType::fp8;
       }
     return found;
+  }
+
+  // "hidden_size" is --hidden-size.
+  std::vector<SaidDimension> dimensions() const {
+    std::vector<SaidDimension> said;
+    for (const auto& [flag, field] : dimension_flags()) {
+      std::string name = at_.model + std::string(flag.substr(2));
+      std::replace(name.begin(), name.end(), '-', '_');
+      if (const auto value = s_.peek(name)) said.push_back({name, field, *value});
+    }
+    return said;
   }
 
   std::optional<FineTuning> adapters() {

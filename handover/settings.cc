@@ -259,6 +259,12 @@ std::string Settings::one_of(const std::vector<std::string>& names) const {
   return names.front();
 }
 
+std::optional<std::int64_t> Settings::peek(const std::string& name) const {
+  const Json* found = leaves_->at(name);
+  if (found == nullptr || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
 bool Settings::is_reference(const std::string& name) const {
   const Json* found = leaves_->at(name);
   return found != nullptr && found->is_string() && found->get_ref<const std::string&>().starts_with("${");

@@ -35,6 +35,8 @@ class Settings {
   std::optional<std::vector<std::vector<std::string>>> lists(const std::string& name);
   // The first of several names for one thing that is there; else the first.
   std::string one_of(const std::vector<std::string>& names) const;
+  // A whole number, where there is one; looked at alone, it is still among the rest.
+  std::optional<std::int64_t> peek(const std::string& name) const;
   // "${model.hidden}": what another key says.
   bool is_reference(const std::string& name) const;
   bool has(const std::string& name) const;

@@ -136,6 +136,8 @@ TEST_CASE("plans return from NeMo's recipe as they were") {
         INFO(variant.name << "\n" << recipe);
         const Imported read = import_nemo(recipe, "recipe.yaml", 32, variant.devices);
         check_same(plan, read);
+        CHECK(read.dimensions.size() == dimension_flags().size());
+        CHECK(other_dimensions(read, *plan.job->workload.transformer).empty());
         CHECK(read.optimizer == optimizer);
         CHECK(read.fused_attention == fused);
         CHECK(read.pins.order.value_or(Choices{}.order) == plan.choices.order);

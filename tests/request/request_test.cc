@@ -99,6 +99,36 @@ TEST_CASE("settings of a system are predicted with its software unless another i
   CHECK(question_of(request).job->runtime.name == "orrery");  // no software of GPUs
 }
 
+TEST_CASE("a NeMo file's dimensions of the model are held against the workload") {
+  const auto assumed = [](const std::string& yaml) {
+    const std::string file =
+        (std::filesystem::temp_directory_path() / "orrery-dimensions-nemo.yaml").string();
+    write_file_atomically(file, yaml);
+    Request request = gpt2();
+    request.from_nemo = file;
+    return question_of(request).assumed;
+  };
+  const std::string software = "`runtime` nemo, which `from_nemo` is for";
+  // A recipe of NeMo 2, NeMo 1's file, Megatron Bridge's.
+  CHECK(assumed("trainer: {strategy: {tensor_model_parallel_size: 1}}\n"
+                "model: {config: {num_layers: 48, hidden_size: 1600, num_attention_heads: 12}}\n") ==
+        std::vector<std::string>{software,
+                                 "the model is gpt2, where `from_nemo` says another: model.config.num_layers "
+                                 "48 (it has 12), model.config.hidden_size 1600 (it has 768)"});
+  CHECK(
+      assumed(
+          "model: {micro_batch_size: 1, num_layers: 12, ffn_hidden_size: 4096, num_query_groups: null}\n") ==
+      std::vector<std::string>{
+          software,
+          "the model is gpt2, where `from_nemo` says another: model.ffn_hidden_size 4096 (it has 3072)"});
+  CHECK(assumed("train: {micro_batch_size: 1}\nmodel: {num_layers: 12, vocab_size: 32000}\n") ==
+        std::vector<std::string>{
+            software,
+            "the model is gpt2, where `from_nemo` says another: model.vocab_size 32000 (it has 50257)"});
+  CHECK(assumed("model: {num_layers: 12, hidden_size: \"${model.width}\", micro_batch_size: 1}\n") ==
+        std::vector<std::string>{software});
+}
+
 TEST_CASE("a DeepSpeed JSON that says what a replica takes has the batch of all its replicas") {
   const std::string file = (std::filesystem::temp_directory_path() / "orrery-accumulating-ds.json").string();
   write_file_atomically(
