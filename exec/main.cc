@@ -19,8 +19,8 @@
 #include "exec/calibration/calibrate.h"
 #include "exec/calibration/calibrate_network.h"
 #include "exec/communicators/collectives.h"
-#include "exec/cuda_program.h"
 #include "exec/engine.h"
+#include "exec/gpu_engine.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/run/training.h"
 #include "topologies/readers/cluster_file.h"
@@ -126,8 +126,7 @@ int measure(const MpiWorld& world, const Arguments& arguments) {
   auto communicator = make_communicator(world.transport(Cutting::never));
   CalibrationOptions options = arguments.calibration;
   options.library = world.library();
-  options.command =
-      fmt::format("mpirun -np {} orrery-exec-" ORRERY_MPI_NAME " calibrate", communicator->size());
+  options.command = fmt::format("mpirun -np {} orrery-exec-{} calibrate", communicator->size(), mpi_name());
   return guarded(world, arguments, false, [&] { calibrate(*communicator, options); });
 }
 
@@ -144,8 +143,8 @@ int measure_network(const MpiWorld& world, const Arguments& arguments) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);  // which the launcher ignores (exec/launch/child.h)
   CLI::App app{"Trains what a plan says, as one rank of an MPI job (orrery run starts it)",
-               "orrery-exec-" ORRERY_MPI_NAME};
-  app.set_version_flag("--version", ORRERY_VERSION " (" ORRERY_MPI_NAME ")");
+               fmt::format("orrery-exec-{}", mpi_name())};
+  app.set_version_flag("--version", fmt::format(ORRERY_VERSION " ({})", mpi_name()));
   app.require_subcommand(1);
   Arguments arguments;
   TrainingOptions& training = arguments.training;

@@ -339,6 +339,10 @@ std::vector<char> elsewhere(MPI_Comm comm) {
 
 }  // namespace
 
+std::string_view mpi_name() {
+  return ORRERY_MPI_NAME;
+}
+
 MpiWorld::MpiWorld(int* argc, char*** argv) {
   // No fetching of long messages over TCP: the requests for the pieces would wait behind the requester's own
   // data on the one connection. In place: what is sent is not copied, and is done when the kernel has it.

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "exec/communicators/point_to_point.h"
 
@@ -11,6 +12,9 @@ namespace orrery::exec {
 // Which long messages go in pieces that need no asking: right where machines are joined by TCP; tests cut
 // all.
 enum class Cutting { never, between_machines, always };
+
+// Whose MPI this program has, as the program's own name says it: "openmpi", "mpich".
+std::string_view mpi_name();
 
 // MPI_Init on construction, the end of MPI on destruction; one a process.
 class MpiWorld {

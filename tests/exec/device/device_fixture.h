@@ -118,15 +118,10 @@ inline std::vector<double> numeric_gradient(
   return gradient;
 }
 
-// The suite is built twice: for the processors, and (test_exec_gpu) for the first GPU.
-inline std::vector<std::unique_ptr<Device>> devices() {
-  std::vector<std::unique_ptr<Device>> all;
-#ifdef ORRERY_TEST_GPU
-  all.push_back(make_cuda_device(0));
-#else
-  all.push_back(make_cpu_device());
-#endif
-  return all;
-}
+// What the suite is linked with says on what it runs: on_processors.cc, or on_gpu.cc (the first GPU, real or
+// emulated).
+std::vector<std::unique_ptr<Device>> devices();
+// The same, and those that work through a batch in several parts.
+std::vector<std::unique_ptr<Device>> image_devices();
 
 }  // namespace orrery::exec::test

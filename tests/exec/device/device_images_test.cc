@@ -5,9 +5,6 @@
 #include <limits>
 
 #include "tests/exec/device/device_fixture.h"
-#ifdef ORRERY_TEST_GPU
-#include "exec/cuda/cuda_device.h"
-#endif
 
 namespace orrery::exec::test {
 namespace {
@@ -46,14 +43,6 @@ Net net(std::int64_t batch, ImageShape in, std::int64_t out_channels, std::array
   };
   i.output = {out_channels, pixels(0, in.height), pixels(1, in.width)};
   return n;
-}
-
-std::vector<std::unique_ptr<Device>> image_devices() {
-  auto all = devices();
-#ifdef ORRERY_TEST_GPU
-  all.push_back(std::make_unique<CudaDevice>(0, 2048));  // works through a batch in several parts
-#endif
-  return all;
 }
 
 // Strides that leave pixels over, one row, one sample, none of them powers of two.

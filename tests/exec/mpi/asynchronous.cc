@@ -13,39 +13,22 @@
 #include "exec/communicators/gather.h"
 #include "exec/math/objective.h"
 #include "exec/run/interpreter.h"
-#include "exec/state/digest.h"
+#include "gpu.h"
 #include "program/lower/lowering.h"
-#include "test_plans.h"
-#ifdef ORRERY_TEST_GPU
-#include "exec/communicators/staged_communicator.h"
-#include "exec/cuda/cuda_device.h"
-#endif
+#include "training_runs.h"
 
 namespace orrery::exec::test {
 namespace {
 
-constexpr std::size_t kLastSteps = 5;
-#ifdef ORRERY_TEST_GPU
-constexpr double kSame = 1e-4;  // one rank trains on processors beside it
-#else
-constexpr double kSame = 0;
-#endif
+// On GPUs one rank trains on processors beside it.
+double same() {
+  return gpu_suite() == nullptr ? 0 : 1e-4;
+}
 
-// What several ranks train on: this machine's first GPU, which they share, or its processors.
-struct Engine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Communicator> world;  // over the device's memory
-};
-
-Engine make_engine(Communicator& world) {
-  auto beneath = beneath_device(world);
-#ifdef ORRERY_TEST_GPU
-  auto device = std::make_unique<CudaDevice>(0);
-  auto staged = make_staged_communicator(*device, std::move(beneath));
-  return {std::move(device), std::move(staged)};
-#else
-  return {make_cpu_device(), std::move(beneath)};
-#endif
+// This machine's first GPU, which all share, or its processors.
+TrainedOn trained_on(Communicator& world) {
+  if (const GpuSuite* gpu = gpu_suite()) return gpu->first(world);
+  return {make_cpu_device(), beneath_device(world)};
 }
 
 struct AsynchronousCase {
@@ -78,7 +61,7 @@ std::vector<T> vector_of_bytes(const std::string& bytes) {
 }
 
 Seen train(const AsynchronousCase& c, const Plan& plan, Communicator& world) {
-  const Engine engine = make_engine(world);
+  const TrainedOn engine = trained_on(world);
   const Program program = lower(plan, world.rank());
   const Training& training = plan.job->training;
   const TextData text(kDefaultText, kSeqLen, training.seed, training.global_batch);
@@ -159,10 +142,6 @@ std::vector<double> serial_losses(const AsynchronousCase& c, const Plan& plan) {
   return loss;
 }
 
-double mean_of_last(const std::vector<double>& loss) {
-  return std::accumulate(loss.end() - kLastSteps, loss.end(), 0.0) / kLastSteps;
-}
-
 std::string fault_of(const AsynchronousCase& c, const Plan& plan, const Seen& seen,
                      const std::vector<double>& serial) {
   const Choices& choices = plan.choices;
@@ -185,7 +164,7 @@ std::string fault_of(const AsynchronousCase& c, const Plan& plan, const Seen& se
     return error <= c.tolerance ? "" : fmt::format("the last losses are {:.1f}% off", 100 * error);
   if (seen.staleness.most_updates > 0) return "one worker alone has stale parameters";
   for (std::size_t s = 0; s < serial.size(); ++s)
-    if (!(std::abs(seen.loss[s] - serial[s]) <= kSame * serial[s]))
+    if (!(std::abs(seen.loss[s] - serial[s]) <= same() * serial[s]))
       return fmt::format("loss of step {}: {} instead of {}", s, seen.loss[s], serial[s]);
   return "";
 }
@@ -236,13 +215,12 @@ std::vector<AsynchronousCase> cases(int ranks) {
   late.plan.choices.overlap_grad_reduce = false;
   late.plan.llama = true;
   all.push_back(late);
-#ifdef ORRERY_TEST_GPU
+  if (gpu_suite() == nullptr) return all;
   // Of each kind one, and fewer steps: what is emulated is slow.
   const std::set<std::string> some = {"worker 1 alone with 2 servers", "a server each",
                                       "at most 1 ahead of a slow worker", "bf16"};
   std::erase_if(all, [&](const AsynchronousCase& c) { return some.count(c.name) == 0; });
   for (AsynchronousCase& c : all) c.plan.steps = 8;
-#endif
   return all;
 }
 

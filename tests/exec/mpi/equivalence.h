@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "base/dtype.h"
 #include "exec/communicators/communicator.h"
 
 namespace orrery::exec::test {
@@ -33,13 +32,6 @@ int check_patches(Communicator& self);
 // Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
 // not; rank 0 prints.
 int check_asynchronous(Communicator& world);
-
-// Where ORRERY_TEST_GPU is. Every plan of as many ranks, or one of `every`, on the first GPU (shared by the
-// ranks; over NCCL and with messages staged through the host by turns) and on processors; those of fp32 in
-// `precision`. Returns the number of plans that differ; rank 0 prints.
-int check_cuda(Communicator& world, int every, DType precision);
-// check_communicator of one over NCCL.
-void check_nccl(Communicator& world);
 
 // Every collective against its definition. Throws on a difference.
 void check_communicator(Communicator& world);

@@ -11,9 +11,7 @@
 #include "equivalence.h"
 #include "exec/communicators/collectives.h"
 #include "exec/mpi/mpi_transport.h"
-#ifdef ORRERY_TEST_GPU
-#include "exec/cuda/cuda_device.h"
-#endif
+#include "gpu.h"
 
 int main(int argc, char** argv) {
   const orrery::exec::MpiWorld mpi(&argc, &argv);
@@ -22,22 +20,21 @@ int main(int argc, char** argv) {
   try {
     const auto world = orrery::exec::make_communicator(
         mpi.transport(cut ? orrery::exec::Cutting::always : orrery::exec::Cutting::never));
-#ifdef ORRERY_TEST_GPU
-    if (orrery::exec::cuda_devices() == 0) {
-      if (mpi.rank() == 0) fmt::print("skipped: no GPU can be used on this machine\n");
-      return 77;
+    if (const orrery::exec::test::GpuSuite* gpu = orrery::exec::test::gpu_suite()) {
+      if (gpu->devices() == 0) {
+        if (mpi.rank() == 0) fmt::print("skipped: no GPU can be used on this machine\n");
+        return 77;
+      }
+      if (what == "nccl") {
+        gpu->check_nccl(*world);
+        return 0;
+      }
+      if (what == "cuda")
+        return gpu->check_cuda(*world, argc > 2 ? std::atoi(argv[2]) : 1,
+                               argc > 3 ? orrery::dtype_from_name(argv[3]) : orrery::DType::fp32) == 0
+                   ? 0
+                   : 1;
     }
-    if (what == "nccl") {
-      orrery::exec::test::check_nccl(*world);
-      return 0;
-    }
-    if (what == "cuda")
-      return orrery::exec::test::check_cuda(
-                 *world, argc > 2 ? std::atoi(argv[2]) : 1,
-                 argc > 3 ? orrery::dtype_from_name(argv[3]) : orrery::DType::fp32) == 0
-                 ? 0
-                 : 1;
-#endif
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
     else if (what == "initial")

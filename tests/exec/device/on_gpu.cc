@@ -4,6 +4,23 @@
 #include <cstdio>
 
 #include "exec/cuda/cuda_device.h"
+#include "tests/exec/device/device_fixture.h"
+
+namespace orrery::exec::test {
+
+std::vector<std::unique_ptr<Device>> devices() {
+  std::vector<std::unique_ptr<Device>> all;
+  all.push_back(make_cuda_device(0));
+  return all;
+}
+
+std::vector<std::unique_ptr<Device>> image_devices() {
+  std::vector<std::unique_ptr<Device>> all = devices();
+  all.push_back(std::make_unique<CudaDevice>(0, 2048));
+  return all;
+}
+
+}  // namespace orrery::exec::test
 
 int main(int argc, char** argv) {
   if (orrery::exec::cuda_devices() == 0) {
