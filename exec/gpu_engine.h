@@ -1,4 +1,4 @@
-// What orrery-exec-<mpi>-cuda has and orrery-exec-<mpi> has not: exec/cuda/gpu_engine.cc in the one,
+// What orrery-exec-<mpi>-cuda has and orrery-exec-<mpi> has not: exec/with_cuda.cc in the one,
 // exec/without_cuda.cc in the other. Two programs because CUDA's libraries take 0.4 s to load, ten times as
 // long as all others: a plan for processors does not wait for them, and a build for processors need not
 // compile them.

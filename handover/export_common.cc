@@ -46,6 +46,15 @@ void refuse_narrow(const Plan& plan) {
                     "expected a precision that the device computes in");
 }
 
+// What is written starts PyTorch or TensorFlow on GPUs or processors.
+void refuse_devices(const Plan& plan) {
+  for (const DeviceProfile& device : plan.job->cluster.profiles)
+    for (const std::string_view vendor : {"google", "amazon"})
+      if (device.vendor == vendor)
+        throw UserError(fmt::format("a plan for {} can be exported to chakra and simgrid alone", device.name),
+                        "expected GPUs or processors for any other `to`");
+}
+
 }  // namespace
 
 std::string names_of_targets() {
@@ -67,7 +76,10 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
   if (options.job != KubernetesJob::pytorch && target != ExportTarget::kubernetes)
     throw UserError("`job` says which of Kubernetes' jobs", "expected `to` kubernetes");
   if (target == ExportTarget::chakra) return export_chakra(plan, options);
-  if (target != ExportTarget::simgrid) refuse_narrow(plan);
+  if (target != ExportTarget::simgrid) {
+    refuse_narrow(plan);
+    refuse_devices(plan);
+  }
   if (target == ExportTarget::kubernetes) return export_kubernetes(plan, options.job);
   for (const Target& one : kTargets)
     if (target == one.target) return one.write(plan);

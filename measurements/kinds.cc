@@ -197,10 +197,32 @@ void read_trace(const Source& source, const Context& context, Measurements* meas
   throw UserError(source.name(), 0, "is no trace of a known kind", "expected " + names);
 }
 
+namespace {
+
+// Whether two files hold the same, by their sizes and how they begin (all of it, where that is below
+// kHeadBytes).
+bool alike(const std::string& a, const Source& of_a, const std::string& b, const Source& of_b) {
+  return of_a.head() == of_b.head() && std::filesystem::file_size(a) == std::filesystem::file_size(b);
+}
+
+}  // namespace
+
 Measurements read(const std::vector<std::string>& files, const Context& context) {
   Measurements all;
   std::vector<Source> sources;
-  for (const std::string& file : files) sources.emplace_back(std::filesystem::path(file));
+  std::vector<std::string> counted;
+  for (const std::string& file : files) {
+    Source source{std::filesystem::path(file)};
+    std::size_t first = 0;
+    while (first < sources.size() && !alike(counted[first], sources[first], file, source)) ++first;
+    if (first < sources.size()) {
+      // What is measured once says no more when it is given twice.
+      all.ignore(file, 0, fmt::format("holds what {} holds, which counts once", counted[first]));
+      continue;
+    }
+    sources.push_back(std::move(source));
+    counted.push_back(file);
+  }
   all.given = files;
   // Tables may name traces.
   std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {

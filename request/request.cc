@@ -186,9 +186,10 @@ Question question_of(const Request& request) {
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   if (!request.device.empty()) job->cluster = planner::with_device(std::move(job->cluster), request.device);
   const bool sequences = job->workload.default_seq_len > 0 || has_layer_norms(job->workload);
-  const RuntimeUse use = !on_gpus(job->cluster)                   ? RuntimeUse::cpu
-                         : sequences || has_tables(job->workload) ? RuntimeUse::gpu
-                                                                  : RuntimeUse::gpu_images;
+  const RuntimeUse use = !on_gpus(job->cluster)                          ? RuntimeUse::cpu
+                         : job->cluster.profile_of(0).vendor == "google" ? RuntimeUse::tpu
+                         : sequences || has_tables(job->workload)        ? RuntimeUse::gpu
+                                                                         : RuntimeUse::gpu_images;
   std::vector<std::string> assumed;
   if (!request.runtime.empty()) {
     job->runtime = load_runtime(request.runtime);

@@ -248,6 +248,16 @@ std::vector<std::string> warnings_about(const Plan& plan) {
                     "by operator, and fp8 may be faster",
                     job.runtime.name, name_of(job.training.precision)));
   const int tokens = job.training.seq_len;
+  // Ten times what anybody is known to train on in a step.
+  constexpr double kMostTokens = 1e9;
+  const std::int64_t batch = job.training.global_batch;
+  if (model && static_cast<double>(batch) * tokens > kMostTokens)
+    found.push_back(fmt::format(
+        "a step trains on {} sequences, which is {} tokens: `global_batch` counts sequences; {} of them "
+        "are {} tokens",
+        with_commas(batch), human_count(static_cast<double>(batch) * tokens),
+        with_commas(std::max<std::int64_t>(1, batch / tokens)),
+        with_commas(std::max<std::int64_t>(1, batch / tokens) * tokens)));
   if (model && !model->has_positions_for(tokens))
     found.push_back(
         fmt::format("{} has {} learned positions: sequences of {} tokens need a longer table of them, which "

@@ -126,10 +126,19 @@ void Admission::admit_unexecutable() {
   forget();
 }
 
-void Admission::admit_unable() {
-  runtime_.abilities.reset();
-  shards_beside_others_ = false;
+bool Admission::admit_unable() {
+  const bool asked = pins_.dp || pins_.pp || pins_.stage_layers || pins_.zero || pins_.shard_group;
+  if (!asked || !runtime_.abilities) return false;
+  std::vector<int>& in_pipeline = runtime_.abilities->zero_in_pipeline;
+  const int zero = pins_.zero.value_or(0);
+  if (zero > 0 && std::find(in_pipeline.begin(), in_pipeline.end(), zero) == in_pipeline.end()) {
+    in_pipeline.push_back(zero);
+  } else {
+    runtime_.abilities.reset();
+    shards_beside_others_ = false;
+  }
   forget();
+  return true;
 }
 
 void Admission::forget() {

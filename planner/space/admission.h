@@ -41,13 +41,10 @@ class Admission {
   bool only_executable() const { return local_; }
   void admit_unexecutable();
 
-  // Only what the runtime can run is proposed, with what the pins ask of it, unless that leaves nothing.
-  // Only pins can be what asks for more.
-  bool only_able() const {
-    const bool asked = pins_.dp || pins_.pp || pins_.stage_layers || pins_.zero || pins_.shard_group;
-    return asked && runtime_.abilities.has_value();
-  }
-  void admit_unable();
+  // Only what the runtime can run is proposed, with what the pins ask of it, unless that leaves nothing. Then
+  // more is admitted, if only pins can be what asks for it: first a pinned sharding in pipelines, too, then
+  // whatever can be planned. Returns whether it was.
+  bool admit_unable();
 
   // What is not tried because of the batch or a pin is noted, the first of each kind: where nothing is left,
   // what check_plan says of it may be why.

@@ -21,8 +21,8 @@
 namespace orrery::planner {
 namespace {
 
-// Fewest tokens of a sequence that context parallelism leaves a rank, unless pinned: with fewer, other
-// dimensions save the same memory for less traffic.
+// Fewest tokens of a sequence that context parallelism leaves a rank, unless pinned or nothing else can be
+// had: with fewer, other dimensions save the same memory for less traffic.
 constexpr int kContextTokens = 2048;
 
 // Nodes that tensor parallelism spans at most, unless pinned, where the fabric reaches device memory.
@@ -59,16 +59,19 @@ class Enumerator {
     if (!job_->workload.transformer) graph_cuts_.emplace(job_);
     check_pins();
     visit_layouts();
+    if (empty_ && few_samples_ && !pins_.cp && job_->training.seq_len > 0) {
+      // Fewer tokens a context rank than anybody would choose, where the batch has too few samples for the
+      // devices.
+      least_context_tokens_ = 1;
+      visit_layouts_again();
+    }
     if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
       admission_.admit_unexecutable();
       visit_layouts_again();
     }
-    if (empty_ && admission_.only_able()) {
-      // Whoever pins a plan that the runtime cannot run is answered about it all the same.
-      admission_.admit_unable();
-      visit_layouts_again();
-    }
+    // Whoever pins a plan that the runtime cannot run is answered about it all the same.
+    while (empty_ && admission_.admit_unable()) visit_layouts_again();
     if (empty_) admission_.refuse();
   }
 
@@ -126,6 +129,7 @@ class Enumerator {
           if (job_->training.global_batch < choices.dp ||
               (!heterogeneous_ && !job_->training.divides_over(choices.dp))) {
             admission_.skip(choices, Admission::Skipped::batch);
+            few_samples_ = true;
             continue;
           }
           if (!admission_.plausible(choices)) continue;
@@ -235,7 +239,7 @@ class Enumerator {
       counts.clear();
       for (const int cp : divisors(world_ / (tp * pp)))
         if (cp == 1 ||
-            (job_->training.seq_len % (2 * cp) == 0 && job_->training.seq_len / cp >= kContextTokens))
+            (job_->training.seq_len % (2 * cp) == 0 && job_->training.seq_len / cp >= least_context_tokens_))
           counts.push_back(cp);
     }
     counts = values(pins_.cp, std::move(counts));
@@ -517,6 +521,8 @@ class Enumerator {
   Admission admission_;
   FamilyLists lists_;
   bool empty_ = true, enough_ = false;
+  bool few_samples_ = false;  // for the replicas of some layout
+  int least_context_tokens_ = kContextTokens;
   struct CutKey {
     int pp = 1, interleave = 1, tp = 1, micro_batch = 1;
     Schedule schedule = Schedule::one_f_one_b;

@@ -80,6 +80,19 @@ TEST_CASE("8 bits are not exported to devices without such units") {
                       Catch::StartsWith("`precision` fp8 cannot be exported: old has no fp8 units"));
 }
 
+TEST_CASE("what runs on GPUs is handed no plan of other devices") {
+  for (const auto& [cluster, device] :
+       {std::pair("tpu-v5p-8x8x8", "tpu-v5p"), {"aws-trn2-48xlarge", "trainium2"}}) {
+    Plan plan{test::make_job("gpt2", cluster, 8, 8, 1024), {}};
+    plan.choices.dp = 8;
+    for (const ExportTarget target :
+         {ExportTarget::megatron, ExportTarget::torchrun, ExportTarget::kubernetes})
+      CHECK_THROWS_WITH(export_plan(plan, target),
+                        Catch::Contains(device) && Catch::Contains("chakra and simgrid"));
+    CHECK_NOTHROW(export_plan(plan, ExportTarget::simgrid));
+  }
+}
+
 TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer in its place") {
   const std::string script = export_plan(llama_plan(2, 4, 4), ExportTarget::megatron).front().content;
   CHECK(script.find("--pipeline-model-parallel-layout 'Et*3|t*3|t*2|t*2L'") != std::string::npos);

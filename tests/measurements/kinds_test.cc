@@ -391,6 +391,21 @@ TEST_CASE("two times of one plan contradict each other") {
   CHECK_THROWS_WITH(measurements::read({b}, context), Catch::Contains("nccl-tests"));
 }
 
+TEST_CASE("what is given twice counts once, under whatever name") {
+  const TemporaryFolder folder;
+  const std::string a = folder.path() + "/a.csv", b = folder.path() + "/b.csv";
+  const Context context{load_cluster("dgx-h100"), ""};
+  write_file_atomically(a, kHeader + "\nllama3-8b,8,2,64,8192,11.5\n");
+  write_file_atomically(b, read_file(a));
+  for (const std::vector<std::string>& files : {std::vector{a, a}, {a, b}}) {
+    const Measurements all = measurements::read(files, context);
+    CHECK(all.steps.size() == 1);
+    REQUIRE(all.ignored.size() == 1);
+    CHECK(all.ignored[0].file == files[1]);
+    CHECK_THAT(all.ignored[0].why, Catch::Contains("a.csv holds, which counts once"));
+  }
+}
+
 TEST_CASE("Megatron's log: the median of the steady steps, with the arguments that it prints") {
   const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
   const Measurements all = read(log);

@@ -23,13 +23,14 @@ TEST_CASE("every runtime of the catalog reads, and there are at most fourteen") 
     CHECK(p.fitted.size() <= 8);
     CHECK(p.calibrated == !p.fitted.empty());
   }
-  for (const char* kind : {"gpu", "cpu"})
+  for (const char* kind : {"gpu", "gpu-images", "cpu", "tpu"})
     CHECK(std::count_if(names.begin(), names.end(), [kind](const std::string& name) {
             return catalog_runtime(name).default_for == kind;
           }) == 1);
   CHECK(default_runtime(RuntimeUse::gpu).name == "typical");
   CHECK(default_runtime(RuntimeUse::gpu_images).name == "pytorch-ddp");
   CHECK(default_runtime(RuntimeUse::cpu).name == "orrery");
+  CHECK(default_runtime(RuntimeUse::tpu).name == "jax");
 }
 
 TEST_CASE("fitted scalars are at most eight, and numbers of the profile") {

@@ -36,6 +36,9 @@ TEST_CASE("what is left open follows from the workload and the cluster") {
   towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";
   CHECK(question_of(towers).job->training.optimizer == Optimizer::adam);
   CHECK(question_of(towers).job->runtime.name == "typical");
+  Request tpus = gpt2();
+  tpus.cluster = "tpu-v5p-8x8x8";
+  CHECK(question_of(tpus).job->runtime.name == "jax");
   images.seq_len = 128;
   CHECK_THROWS_WITH(question_of(images), Catch::Contains("`seq_len` does not apply to resnet50"));
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "base/embedded.h"
@@ -85,7 +86,12 @@ Workload load_workload(const std::string& file_or_name) {
   std::error_code error;
   // A folder as Hugging Face has it.
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  const bool looks_like_file = path.has_extension() || file_or_name.find('/') != std::string::npos;
+  // A name may have a point: "qwen2.5-72b".
+  constexpr std::array<std::string_view, 5> kExtensions = {".json", ".onnx", ".textproto", ".pbtxt",
+                                                           ".txtpb"};
+  const bool named_so =
+      std::find(kExtensions.begin(), kExtensions.end(), path.extension().string()) != kExtensions.end();
+  const bool looks_like_file = named_so || file_or_name.find('/') != std::string::npos;
   if (looks_like_file || std::filesystem::exists(path, error)) return load_file(path);
   std::vector<std::string> names;
   for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);

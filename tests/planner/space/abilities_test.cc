@@ -42,6 +42,27 @@ TEST_CASE("a pin that the runtime cannot run is searched with whatever else it c
   CHECK_FALSE(enumerate(job, sharded).empty());
 }
 
+TEST_CASE("a pinned sharding that fits no replicas opens pipelines to it, and no other ability") {
+  // 25 heads, and fewer samples than devices: replicas alone cannot be had.
+  const auto job = make_job("gpt2-xl", "dgx-a100", 64, 24, 1024, "megatron-core");
+  Pins pins;
+  pins.zero = 2;
+  pins.cp = 1;
+  const auto plans = enumerate(job, pins);
+  CHECK(any(plans, [](const Choices& c) { return c.pp > 1; }));
+  CHECK_FALSE(any(plans, [](const Choices& c) { return c.schedule == Schedule::zero_bubble; }));
+}
+
+TEST_CASE("where nothing else can be had, context ranks get fewer tokens") {
+  const auto job = make_job("gpt2-xl", "dgx-a100", 64, 24, 1024, "megatron-core");
+  Pins pins;
+  pins.pp = 1;
+  const auto plans = enumerate(job, pins);
+  CHECK(any(plans, [](const Choices& c) { return c.dp == 8 && c.cp == 8; }));
+  pins.pp.reset();
+  CHECK_FALSE(any(enumerate(job, pins), [](const Choices& c) { return c.cp > 1; }));
+}
+
 TEST_CASE(
     "chunks in a V are searched where the runtime has them, with two layers and micro-batches a stage") {
   const auto in_a_v = [](const Choices& c) { return c.schedule == Schedule::dualpipe_v; };

@@ -83,6 +83,7 @@ TEST_CASE("catalog: the terabyte's recommender, parameters and FLOPs by hand") {
 
 TEST_CASE("load_workload: an unknown name lists the catalog, a missing file says so") {
   CHECK_THROWS_WITH(load_workload("gpt5"), Catch::Contains("unknown workload 'gpt5' (did you mean 'gpt2'"));
+  CHECK_THROWS_WITH(load_workload("qwen2.9-72b"), Catch::Contains("unknown workload 'qwen2.9-72b'"));
   CHECK_THROWS_AS(load_workload("/no/such/file.json"), UserError);
   CHECK_THROWS_AS(load_workload("nowhere/config.json"), UserError);
 }

@@ -1,5 +1,4 @@
-#include "exec/gpu_engine.h"
-
+// gpu_engine.h in the program with CUDA.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "exec/communicators/staged_communicator.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/nccl_communicator.h"
+#include "exec/gpu_engine.h"
 #include "exec/launch/launcher.h"
 
 namespace orrery::exec {
