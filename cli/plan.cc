@@ -47,8 +47,8 @@ std::string verdict(const planner::SearchResult& result) {
                      human_seconds(result.search_s));
 }
 
-// What nobody should have to ask for: nodes that are better left out or in another order, what little memory
-// costs in time, and a plan below the first that takes less.
+// What nobody should have to ask for: devices that are better left out or in another order, what little
+// memory costs in time, and a plan below the first that takes less.
 std::string surprises(const planner::SearchResult& result, planner::Objective objective) {
   const planner::Evaluation& answer = result.plans.front();
   std::string text;
@@ -59,6 +59,7 @@ std::string surprises(const planner::SearchResult& result, planner::Objective ob
         fmt::format("{} alone ({}) takes {} a step: leave the other devices out.", alone->cluster.name,
                     counted(alone->cluster.devices(), "device"), human_seconds(alone->best->step_time_s())),
         columns());
+  if (!result.why_fewer.empty()) text += sentences(result.why_fewer, columns());
   if (!result.group_order.empty()) text += sentences(result.group_order, columns());
   if (!result.price_of_memory.empty()) text += sentences(result.price_of_memory, columns());
   if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())

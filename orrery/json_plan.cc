@@ -533,6 +533,9 @@ const Record<PlanAnswer>& plan_record() {
           .list(
               "subsets", "of different devices: what each alike part does alone", subset_record(),
               [](const A& a) -> const auto& { return a.result.subsets; })
+          .object(
+              "fewer_devices", "a part of the devices on which a step takes no longer", subset_record(),
+              [](const A& a) -> const auto& { return a.result.fewer; })
           .list(
               "pareto", "the front of step time, cost, energy and memory of what was simulated",
               front_record(), [](const A& a) -> const auto& { return a.result.pareto; })

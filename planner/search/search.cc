@@ -17,6 +17,7 @@
 #include "planner/evaluation/load.h"
 #include "planner/search/agenda.h"
 #include "planner/search/candidates.h"
+#include "planner/search/fewer_devices.h"
 #include "planner/search/group_order.h"
 #include "planner/search/known_recipe.h"
 #include "planner/search/pareto.h"
@@ -483,7 +484,7 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
   result.group_order = moved_groups(file, job->cluster);
   if (!result.group_order.empty()) result.why += " " + result.group_order;
   if (!options.subsets) return result;
-  for (Cluster& alone : homogeneous_subsets(job->cluster)) {
+  const auto on_part = [&](Cluster&& alone) {
     auto part = std::make_shared<Job>(*job);
     part->cluster = alone;
     SearchOptions quick = options;
@@ -497,7 +498,17 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
     } catch (const UserError& error) {
       subset.refusal = error.what();
     }
-    result.subsets.push_back(std::move(subset));
+    return subset;
+  };
+  for (Cluster& alone : homogeneous_subsets(job->cluster))
+    result.subsets.push_back(on_part(std::move(alone)));
+  if (auto part = fewer_devices(*job, pins); part && options.objective == Objective::step_time) {
+    Subset fewer = on_part(std::move(*part));
+    if (fewer.best) result.why_fewer = why_fewer(result.plans.front(), *fewer.best);
+    if (!result.why_fewer.empty()) {
+      result.fewer = std::move(fewer);
+      result.why += " " + result.why_fewer;
+    }
   }
   if (!result.subsets.empty()) result.why += " " + compared_to_subsets(result, options.objective);
   return result;

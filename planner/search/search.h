@@ -43,7 +43,8 @@ struct SearchOptions {
   bool prove = false;
   // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
   bool pareto = false;
-  bool subsets = true;      // search the alike parts of a machine of heterogeneous devices by themselves, too
+  bool subsets = true;  // search the alike parts of a machine of heterogeneous devices by themselves, too,
+                        // and fewer devices where all divide badly
   SearchProgress progress;  // may be empty
 };
 constexpr double kProveBudget_s = 6;  // beyond budget_s, in the same seconds
@@ -104,6 +105,9 @@ struct SearchResult {
   std::vector<System>
       systems;  // the best plan of each kind; empty where one device or a pin of `sync` leaves one
   std::vector<Subset> subsets;  // of heterogeneous devices: what each alike part does alone
+  // A part of the devices on which a step takes no longer (fewer_devices.h), and the sentence that says so.
+  std::optional<Subset> fewer;
+  std::string why_fewer;
   // Where the plans' cluster lists its groups of nodes in another order than the file: the sentence that says
   // so (group_order.h), also of `why`.
   std::string group_order;
