@@ -8,9 +8,9 @@
 namespace orrery::planner {
 namespace {
 
-// Choices whose response to what is not known is asked for, and how far their expectation may be from the
-// best's.
-constexpr int kCompared = 32;
+// Choices that are looked at before any detail. Of those whose expectation is so near the best's the response
+// to what is not known is asked for.
+constexpr std::size_t kCompared = 32;
 constexpr double kNear = 1.2;
 
 // Of a choice, another cut that is expected within so much of the best is looked at before what differs in
@@ -57,8 +57,7 @@ bool same_choice(const Choices& a, const Choices& b) {
   return choice(a) == choice(b);
 }
 
-Agenda::Agenda(const Candidates& candidates, int leaders,
-               const std::function<double(const Choices&)>& mean_factor,
+Agenda::Agenda(const Candidates& candidates, const std::function<double(const Choices&)>& mean_factor,
                std::function<double(const Candidate&)> slot_bound)
     : candidates_(candidates), slot_bound_(std::move(slot_bound)) {
   double least = std::numeric_limits<double>::infinity();
@@ -80,7 +79,7 @@ Agenda::Agenda(const Candidates& candidates, int leaders,
   });
   std::vector<Open*> found;
   for (Open& open : all_) {
-    if (static_cast<int>(found.size()) >= std::max(leaders, kCompared)) break;
+    if (found.size() >= kCompared) break;
     open.leader = std::none_of(found.begin(), found.end(), [&](const Open* other) {
       return same_choice(open.candidate->choices, other->candidate->choices);
     });
@@ -88,9 +87,8 @@ Agenda::Agenda(const Candidates& candidates, int leaders,
   }
   find_cut_leaders();
   if (!mean_factor) return;
-  int compared = 0;
   for (Open* open : found) {
-    if (compared++ == kCompared || open->nominal() > kNear * all_.front().nominal()) break;
+    if (open->nominal() > kNear * all_.front().nominal()) break;
     open->compared = true;
     open->factor = mean_factor(open->candidate->choices);
   }
@@ -143,6 +141,20 @@ std::vector<Agenda::Open*> Agenda::batch(std::size_t most, const std::function<b
         take(open);
   }
   for (Open* open : order) take(open);
+  return chosen;
+}
+
+std::vector<Agenda::Open*> Agenda::other_choices(std::size_t most, std::vector<Choices> known) {
+  std::vector<Open*> chosen;
+  for (Open* open : in_order()) {
+    if (chosen.size() >= most) break;
+    const Choices& choices = open->candidate->choices;
+    if (std::any_of(known.begin(), known.end(),
+                    [&](const Choices& other) { return same_choice(choices, other); }))
+      continue;
+    known.push_back(choices);
+    chosen.push_back(open);
+  }
   return chosen;
 }
 

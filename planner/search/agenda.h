@@ -44,15 +44,16 @@ class Agenda {
     }
   };
 
-  // `leaders`: how many choices are looked at before any detail; `mean_factor`: of a plan's step beside its
-  // estimate, first asked of the plan that the closed form puts first; or nothing.
-  // `slot_bound`: a dearer bound of a candidate, asked for where it may tell something.
-  Agenda(const Candidates& candidates, int leaders, const std::function<double(const Choices&)>& mean_factor,
+  // `mean_factor`: of a plan's step beside its estimate, first asked of the plan that the closed form puts
+  // first; or nothing. `slot_bound`: a dearer bound of a candidate, asked for where it may tell something.
+  Agenda(const Candidates& candidates, const std::function<double(const Choices&)>& mean_factor,
          std::function<double(const Candidate&)> slot_bound);
 
   // At most `most` to be simulated together: the first batch has plans of different kinds, among them the one
   // with the least estimate. Empty when none is left that `hopeless` does not refuse.
   std::vector<Open*> batch(std::size_t most, const std::function<bool(Open*)>& hopeless);
+  // At most `most` of what is expected to take least, each of a choice that is neither `known` nor another's.
+  std::vector<Open*> other_choices(std::size_t most, std::vector<Choices> known);
   // Its objective's value as simulated.
   void simulated(Open* open, double value);
 

@@ -58,7 +58,7 @@ class Search {
     find_candidates();
     const bool robust = options_.rank == Rank::robust &&
                         (options_.objective == Objective::step_time || options_.objective == Objective::cost);
-    agenda_.emplace(candidates_, std::max(options_.top, 1),
+    agenda_.emplace(candidates_,
                     robust ? [this](const Choices& choices) { return expected_factor(choices); }
                            : std::function<double(const Choices&)>(),
                     [this](const Candidate& candidate) {
@@ -67,10 +67,11 @@ class Search {
                                              bound.compute_s, candidate.memory_bytes);
                     });
     recipe_ = nearest_recipe(job_, estimator_, room_.fillable);
-    simulate();
+    simulate_promising(options_.budget_s);
     if (options_.prove) prove();
     compare_systems(result_);
     if (candidates_.larger) simulate_also({candidates_.larger->choices});
+    fill_table();
     find_front(result_);
     result_.candidates = candidates_.count;
     result_.feasible = candidates_.feasible;
@@ -116,46 +117,64 @@ class Search {
     return mean_factor(response(choices), *reference_, outlook_.spread());
   }
 
-  void simulate() {
-    const std::size_t wanted = std::min(agenda_->all().size(), static_cast<std::size_t>(options_.top));
-    double nominal = std::numeric_limits<double>::infinity(), best = nominal;
-    const auto refused = [&](const Agenda::Open& open) {
-      return open.bound >= nominal && (!open.compared || open.bound * open.factor >= best);
+  // Until none is left that may be better than the best, or so much is spent.
+  void simulate_promising(double until_s) {
+    const auto refused = [this](const Agenda::Open& open) {
+      return open.bound >= least_ && (!open.compared || open.bound * open.factor >= least_expected_);
     };
     const auto hopeless = [&](Agenda::Open* open) {
-      if (done_.size() < wanted) return false;
       if (!refused(*open)) agenda_->tighten(open);
       return refused(*open);
     };
-    while (done_.empty() || spent_s_ < options_.budget_s) {
-      std::vector<Agenda::Open*> batch;
-      double passes = 0;
-      for (Agenda::Open* open : agenda_->batch(kBatch, hopeless)) {
-        passes += sim::expected_passes({job_, open->candidate->choices});
-        if (batch.size() >= 2 && passes > kBatchPasses) break;
-        batch.push_back(open);
-      }
+    while (done_.empty() || spent_s_ < until_s) {
+      const std::vector<Agenda::Open*> batch = agenda_->batch(kBatch, hopeless);
       if (batch.empty()) break;
-      const std::vector<double> values = simulate_open(batch);
-      for (std::size_t i = 0; i < batch.size(); ++i) {
-        nominal = std::min(nominal, values[i]);
-        best = std::min(best, values[i] * batch[i]->factor);
-      }
+      simulate_open(batch);
     }
     rank_done();
   }
 
-  // As simulate(), and the agenda knows.
-  std::vector<double> simulate_open(const std::vector<Agenda::Open*>& batch) {
-    std::vector<const Candidate*> together;
-    for (const Agenda::Open* open : batch) together.push_back(open->candidate);
-    std::vector<double> values = simulate(together);
-    for (std::size_t i = 0; i < batch.size(); ++i) agenda_->simulated(batch[i], values[i]);
-    return values;
+  // What is listed behind the answer, where that was found before the table was full: the answer is the same
+  // however long the table is.
+  void fill_table() {
+    while (spent_s_ < options_.budget_s) {
+      std::vector<Choices> listed;
+      const auto known = [&listed](const Choices& choices) {
+        return std::any_of(listed.begin(), listed.end(),
+                           [&](const Choices& other) { return same_choice(choices, other); });
+      };
+      for (const Evaluation& one : done_)
+        if (!known(one.plan.choices)) listed.push_back(one.plan.choices);
+      const auto wanted = static_cast<std::size_t>(std::max(options_.top, 1));
+      if (listed.size() >= wanted) return;
+      const std::vector<Agenda::Open*> batch =
+          agenda_->other_choices(std::min(kBatch, wanted - listed.size()), std::move(listed));
+      if (batch.empty()) return;
+      simulate_open(batch);
+      rank_done();
+    }
   }
 
-  // What may still be better than the best, least bound first.
+  // Of those at least the first two, further ones while they do not take long.
+  void simulate_open(const std::vector<Agenda::Open*>& open) {
+    std::vector<const Candidate*> together;
+    double passes = 0;
+    for (const Agenda::Open* one : open) {
+      passes += sim::expected_passes({job_, one->candidate->choices});
+      if (together.size() >= 2 && passes > kBatchPasses) break;
+      together.push_back(one->candidate);
+    }
+    const std::vector<double> values = simulate(together);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      agenda_->simulated(open[i], values[i]);
+      least_ = std::min(least_, values[i]);
+      least_expected_ = std::min(least_expected_, values[i] * open[i]->factor);
+    }
+  }
+
+  // What may still be better than the best: half of the time what is most promising, then least bound first.
   void prove() {
+    simulate_promising(options_.budget_s + kProveBudget_s / 2);
     while (spent_s_ < options_.budget_s + kProveBudget_s) {
       const std::vector<Agenda::Open*> open = agenda_->least_bounds(kBatch, value_of(done_.front()));
       if (open.empty()) return;
@@ -422,6 +441,8 @@ class Search {
   std::deque<std::pair<Choices, Response>> responses_;
   SearchResult result_;
   double spent_s_ = 0;  // simulating, of a nominal core
+  // Of what the agenda had simulated: the least value, and the least by what is expected of its factors.
+  double least_ = std::numeric_limits<double>::infinity(), least_expected_ = least_;
   std::vector<Evaluation> done_;
 };
 

@@ -227,6 +227,24 @@ TEST_CASE(
   CHECK(proven.plans.front().step_time_s() <= quick.plans.front().step_time_s());
 }
 
+TEST_CASE("the answer is the same, and as sure, however long the table is") {
+  const auto job = make_job("llama3-8b", "dgx-h100", 8, 128, 8192, "typical");
+  Pins pins;
+  pins.tp = 2;
+  SearchOptions options;
+  options.rank = Rank::nominal;
+  options.top = 1;
+  const SearchResult alone = planner::search(job, pins, options);
+  CHECK(alone.proven);
+  for (const int top : {3, 10}) {
+    options.top = top;
+    const SearchResult listed = planner::search(job, pins, options);
+    CHECK(listed.plans.front().plan.choices == alone.plans.front().plan.choices);
+    CHECK(listed.proven == alone.proven);
+    CHECK(listed.plans.size() == static_cast<std::size_t>(top));
+  }
+}
+
 TEST_CASE("what is reported fits in memory and is ranked") {
   const auto job = make_job("gpt2-xl", "dgx-a100", 8, 64, 1024);
   const SearchResult result = planner::search(job, {}, {});
