@@ -41,10 +41,10 @@ double SlotEnds::ready(const Slot& slot, int stage) {
 
 namespace {
 
-class VLayout {
+class ChunkLayout {
  public:
-  VLayout(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
-          const std::vector<double>& hops, int micro_batches)
+  ChunkLayout(const Choices& c, const std::vector<std::vector<ChunkSlot>>& times,
+              const std::vector<double>& hops, int micro_batches)
       : times_(times), ends_(c, micro_batches, hops) {
     for (int stage = 0; stage < c.pp; ++stage) {
       slots_.push_back(
@@ -68,7 +68,7 @@ class VLayout {
     const Slot& slot = slots_[stage][next_[stage]];
     const double ready = ends_.ready(slot, static_cast<int>(stage));
     if (ready == kSlotNotYet) return false;
-    const VChunkTimes& t = times_[stage][static_cast<std::size_t>(slot.chunk)];
+    const ChunkSlot& t = times_[stage][static_cast<std::size_t>(slot.chunk)];
     double& free_s = free_s_[stage];
     const auto end_of = [&](const Slot& of) -> double& {
       return ends_.of(of.kind != SlotKind::forward, static_cast<int>(stage), of.chunk, of.micro_batch);
@@ -78,7 +78,7 @@ class VLayout {
       const Slot& back = slots_[stage][next_[stage] + 1];
       const double ready_back = ends_.ready(back, static_cast<int>(stage));
       if (ready_back == kSlotNotYet) return false;
-      const VChunkTimes& other = times_[stage][static_cast<std::size_t>(back.chunk)];
+      const ChunkSlot& other = times_[stage][static_cast<std::size_t>(back.chunk)];
       begin = std::max(begin, ready_back);
       const double gain = std::min(t.paired_gain, other.paired_gain);
       end_of(slot) = begin + t.forward + other.backward_busy - gain;
@@ -108,7 +108,7 @@ class VLayout {
     return true;
   }
 
-  const std::vector<std::vector<VChunkTimes>>& times_;
+  const std::vector<std::vector<ChunkSlot>>& times_;
   SlotEnds ends_;
   std::vector<std::vector<Slot>> slots_;
   std::vector<std::size_t> next_;
@@ -169,14 +169,14 @@ std::vector<double> one_f_one_b_ends(const std::vector<StageSlot>& stages, doubl
   return free_s;
 }
 
-std::vector<double> v_stage_ends(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
+std::vector<double> chunked_ends(const Choices& c, const std::vector<std::vector<ChunkSlot>>& times,
                                  const std::vector<double>& hops, double micro_batches) {
   const int least = micro_batch_rule(c.schedule, c.pp).least;
   const int few = least + c.pp, more = few + c.pp;
   if (micro_batches <= more)
-    return VLayout(c, times, hops, std::max(least, static_cast<int>(micro_batches))).run();
-  const std::vector<double> shorter = VLayout(c, times, hops, few).run();
-  std::vector<double> ends = VLayout(c, times, hops, more).run();
+    return ChunkLayout(c, times, hops, std::max(least, static_cast<int>(micro_batches))).run();
+  const std::vector<double> shorter = ChunkLayout(c, times, hops, few).run();
+  std::vector<double> ends = ChunkLayout(c, times, hops, more).run();
   for (std::size_t stage = 0; stage < ends.size(); ++stage)
     ends[stage] += (ends[stage] - shorter[stage]) * (micro_batches - more) / (more - few);
   return ends;

@@ -11,6 +11,11 @@ namespace orrery::planner {
 
 constexpr double kSlotNotYet = -1;
 
+// Whether the estimate of a pipeline lays its slots (step_model.cc). GPipe's is a sum.
+constexpr bool estimate_lays_slots(Schedule schedule) {
+  return schedule != Schedule::gpipe;
+}
+
 // Ends of forwards and backwards of each part of the model, by micro-batch.
 class SlotEnds {
  public:
@@ -52,17 +57,17 @@ std::vector<double> one_f_one_b_ends(const std::vector<StageSlot>& stages, doubl
                                      bool weights_wait);
 
 // What a stage's chunk takes in a slot, for those who lay slots without their tails; seconds.
-struct VChunkTimes {
+struct ChunkSlot {
   double forward = 0, forward_busy = 0;    // until the output can be sent, until the next slot may start
   double backward = 0, backward_busy = 0;  // inputs and weights together
   double weight = 0;                       // of `backward`, the gradients of weights
   double paired_gain = 0;  // of a forward and a backward side by side, as many layers as this chunk has
 };
 
-// Of a pipeline whose chunks lie in a V: when each stage has run all its slots, its chunks taking `times`
-// ([stage][chunk]). Of many micro-batches a few are laid: the others follow at the pace that these have
-// found.
-std::vector<double> v_stage_ends(const Choices& choices, const std::vector<std::vector<VChunkTimes>>& times,
+// Of a pipeline with several chunks a stage, interleaved or in a V: when each stage has run all its slots,
+// its chunks taking `times` ([stage][chunk]). Of many micro-batches a few are laid: the others follow at the
+// pace that these have found.
+std::vector<double> chunked_ends(const Choices& choices, const std::vector<std::vector<ChunkSlot>>& times,
                                  const std::vector<double>& hops, double micro_batches);
 
 }  // namespace orrery::planner

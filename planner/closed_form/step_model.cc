@@ -41,15 +41,6 @@ double idle_speedup_of(const Cluster& cluster) {
   return speedup;
 }
 
-// A slot of P seconds: a pass of t, and a message of h seconds alone, which takes h'. For h' / P of it
-// another comes the other way, and beside that it has the share `pace` of its own: h' = h + (1 - pace) h'^2 /
-// P, with P = t + h'. (At a pace of half P = h + sqrt(t^2 + h^2).)
-double slot_with_ways_s(double pass_s, double ways_s, double pace) {
-  const double apart = ways_s - pass_s;
-  const double taken = (apart + std::sqrt(apart * apart + 4 * pace * ways_s * pass_s)) / (2 * pace);
-  return pass_s + taken;
-}
-
 }  // namespace
 
 StepModel::StepModel(std::shared_ptr<const Job> job)
@@ -74,7 +65,7 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
   if (frame_.valid && same_frame(frame_.choices, c)) return frame_;
   frame_.choices = c;
   frame_.valid = true;
-  stages_.valid = least_.valid = false;
+  stages_.valid = least_.valid = chunks_.valid = false;
   frame_.geometry = &geometries_.of(c);
   frame_.cut = &cuts_.of(c);
   frame_.shapes_key = inner_shapes_key(frame_.geometry->shapes);
@@ -135,15 +126,6 @@ double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, doub
   const double rate =
       node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
   return rate > 0 ? messages * bytes / rate : 0;
-}
-
-// A message's pace beside one the other way, of its pace alone: half where it fills the port by itself. Both
-// together fill it: what all messages of a micro-batch take of it is known.
-double StepModel::shared_pace(const Choices& c, const Frame& frame) {
-  if (frame.ports_s <= 0) return 0.5;
-  double ways = 0;  // of a stage, there and back, one after another
-  for (const double hop : frame.hops) ways += 2 * c.interleave * hop / c.pp;
-  return std::clamp(ways / (2 * frame.ports_s), 0.5, 1.0);
 }
 
 // Layers that are different put out different amounts, and several tensors may cross a cut.
@@ -380,11 +362,6 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
 
 double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
                                double m) {
-  // Of a stage in all: passes that run side by side are shorter than one after the other.
-  const auto gained = [&](int stage) {
-    return paired_slots({job_, c}, stage, static_cast<std::int64_t>(m)) * stages[stage].paired_gain /
-           c.interleave;
-  };
   double through = 0;  // one micro-batch, there and back
   double hops = 0;     // there and back
   double busiest_forward = 0, busiest_backward = 0;
@@ -400,67 +377,65 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
     case Schedule::gpipe:
       return through + (m - 1) * (busiest_forward + busiest_backward);
     case Schedule::one_f_one_b:
-      if (c.pp == 1)
+      if (c.pp == 1) {
+        // Passes that run side by side are shorter than one after the other.
+        const double gained_s =
+            paired_slots({job_, c}, 0, static_cast<std::int64_t>(m)) * stages[0].paired_gain;
         return stages[0].forward + stages[0].backward +
-               (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained(0);
+               (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained_s;
+      }
       [[fallthrough]];
     case Schedule::zero_bubble: {
       const std::vector<double>& ends = one_f_one_b_ends_of(c, frame, stages, m);
       return *std::max_element(ends.begin(), ends.end());
     }
-    case Schedule::interleaved: {
-      // Each stage's work, and the way through the first chunks of the others, which may be longer than the
-      // later ones, and back.
-      double most = 0, first = 0;
-      // A micro-batch comes round the ring of stages, in one direction, while each has a slot for every one
-      // of pp micro-batches. What goes there and what goes back leave a stage through one port, which one
-      // alone does not fill: beside the other it comes forward at a share s of its pace.
-      const double pace = shared_pace(c, frame);
-      double there = 0, back = 0;
-      for (int stage = 0; stage < c.pp; ++stage) {
-        const StageTimes& t = stages[stage];
-        most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
-        if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
-        const double ways = c.interleave * frame.hops[stage];
-        there += slot_with_ways_s(t.forward_busy, ways, pace);
-        back += slot_with_ways_s(t.backward_busy, ways, pace);
-      }
-      return std::max(most, m * std::max(there, back) / c.pp) + first + hops;
-    }
+    case Schedule::interleaved:
     case Schedule::dualpipe_v: {
-      const std::vector<double>& ends = v_ends(c, frame, stages, m);
+      const std::vector<double>& ends = chunked_ends_of(c, frame, stages, m);
       return *std::max_element(ends.begin(), ends.end());
     }
   }
   return 0;
 }
 
-const std::vector<double>& StepModel::v_ends(const Choices& c, const Frame& frame,
-                                             const std::vector<StageTimes>& stages, double m) {
-  std::vector<double> key = {m, static_cast<double>(c.pp), c.overlap_experts ? 1.0 : 0.0};
-  std::vector<std::vector<VChunkTimes>> times;
-  for (int stage = 0; stage < c.pp; ++stage) {
-    const StageTimes& whole = stages[stage];
-    std::vector<ChunkTimes> chunks;
-    const StageTimes plain =
-        stage_times(c, frame, frame.geometry->shapes, frame.shapes_key, stage, stages_.kinds[stage], &chunks);
-    std::vector<VChunkTimes>& own = times.emplace_back();
-    // Whatever makes the stage's passes longer makes both chunks' so.
+const std::vector<double>& StepModel::chunked_ends_of(const Choices& c, const Frame& frame,
+                                                      const std::vector<StageTimes>& stages, double m) {
+  if (!chunks_.valid || !same_stages(chunks_.of, c)) {
+    chunks_ = {c, true, {}, {}};
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const auto twin = static_cast<std::size_t>(frame.cut->twin[stage]);
+      std::vector<ChunkTimes>& chunks = chunks_.times.emplace_back();
+      if (twin != static_cast<std::size_t>(stage)) {
+        chunks_.stages.push_back(chunks_.stages[twin]);
+        chunks = chunks_.times[twin];
+        continue;
+      }
+      chunks_.stages.push_back(stage_times(c, frame, frame.geometry->shapes, frame.shapes_key, stage,
+                                           stages_.kinds[stage], &chunks));
+    }
+  }
+  std::vector<double> key = {m, static_cast<double>(c.schedule), static_cast<double>(c.pp),
+                             static_cast<double>(c.interleave), c.overlap_experts ? 1.0 : 0.0};
+  std::vector<std::vector<ChunkSlot>> times;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageTimes &whole = stages[stage], &plain = chunks_.stages[stage];
+    std::vector<ChunkSlot>& own = times.emplace_back();
+    // Whatever makes the stage's passes longer makes all chunks' so.
     const double there = plain.forward > 0 ? whole.forward / plain.forward : 1;
     const double back = plain.backward > 0 ? whole.backward / plain.backward : 1;
-    for (const ChunkTimes& t : chunks) {
+    for (const ChunkTimes& t : chunks_.times[stage]) {
       own.push_back({t.forward * there, t.forward_busy * there, t.backward * back, t.backward_busy * back,
                      t.weight * back, t.paired_gain});
-      const VChunkTimes& added = own.back();
+      const ChunkSlot& added = own.back();
       key.insert(key.end(), {added.forward, added.forward_busy, added.backward, added.backward_busy,
                              added.weight, added.paired_gain});
     }
   }
   key.insert(key.end(), frame.hops.begin(), frame.hops.end());
-  if (key == v_key_) return v_ends_;
-  v_ends_ = v_stage_ends(c, times, frame.hops, m);
-  v_key_ = std::move(key);
-  return v_ends_;
+  if (key == chunked_key_) return chunked_ends_;
+  chunked_ends_ = chunked_ends(c, times, frame.hops, m);
+  chunked_key_ = std::move(key);
+  return chunked_ends_;
 }
 
 const std::vector<double>& StepModel::one_f_one_b_ends_of(const Choices& c, const Frame& frame,
@@ -485,10 +460,9 @@ const std::vector<double>& StepModel::one_f_one_b_ends_of(const Choices& c, cons
 std::vector<double> StepModel::done_earlier(const Choices& c, const Frame& frame,
                                             const std::vector<StageTimes>& stages, double m) {
   std::vector<double> earlier;
-  const bool laid = c.schedule == Schedule::one_f_one_b || c.schedule == Schedule::zero_bubble;
-  if (c.schedule == Schedule::dualpipe_v || (laid && c.pp > 1)) {
+  if (c.pp > 1 && estimate_lays_slots(c.schedule)) {
     const std::vector<double>& ends =
-        laid ? one_f_one_b_ends_of(c, frame, stages, m) : v_ends(c, frame, stages, m);
+        c.interleave > 1 ? chunked_ends_of(c, frame, stages, m) : one_f_one_b_ends_of(c, frame, stages, m);
     const double last = *std::max_element(ends.begin(), ends.end());
     for (const double end : ends) earlier.push_back(last - end);
     return earlier;

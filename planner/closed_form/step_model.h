@@ -79,6 +79,13 @@ class StepModel {
     std::vector<StageTimes> times;
     std::vector<DeviceKindAt> kinds;  // the slowest of each stage, whose times these are
   };
+  // Of stages_, chunk by chunk, nothing making their passes longer.
+  struct Chunks {
+    Choices of;
+    bool valid = false;
+    std::vector<StageTimes> stages;
+    std::vector<std::vector<ChunkTimes>> times;  // [stage][chunk]
+  };
   // What follows a stage's last backward pass.
   struct Ending {
     double reduce = 0;  // until all its gradients are reduced
@@ -101,7 +108,6 @@ class StepModel {
   const Frame& frame(const Choices& choices);
   void hops_of_graph(const Choices& choices, Frame* frame) const;
   double ports_seconds(const Choices& choices, const Geometry& geometry, double bytes) const;
-  static double shared_pace(const Choices& choices, const Frame& frame);
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
   // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.
@@ -135,9 +141,10 @@ class StepModel {
   double gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
                       double micro_batches);
-  // Of a V, when each stage has run its slots; kept for the next plan, whose passes may take as long.
-  const std::vector<double>& v_ends(const Choices& choices, const Frame& frame,
-                                    const std::vector<StageTimes>& stages, double micro_batches);
+  // Of several chunks a stage, when each stage has run its slots; kept for the next plan, whose passes may
+  // take as long.
+  const std::vector<double>& chunked_ends_of(const Choices& choices, const Frame& frame,
+                                             const std::vector<StageTimes>& stages, double micro_batches);
   // Likewise of 1F1B and zero-bubble.
   const std::vector<double>& one_f_one_b_ends_of(const Choices& choices, const Frame& frame,
                                                  const std::vector<StageTimes>& stages, double micro_batches);
@@ -194,7 +201,8 @@ class StepModel {
   double laid_micro_batches_ = 0;
   bool laid_weights_wait_ = false;
   std::vector<double> laid_ends_;
-  std::vector<double> v_key_, v_ends_;
+  Chunks chunks_;
+  std::vector<double> chunked_key_, chunked_ends_;
 };
 
 }  // namespace orrery::planner

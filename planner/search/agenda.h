@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "planner/closed_form/slot_ends.h"
 #include "planner/search/candidates.h"
 
 namespace orrery::planner {
@@ -32,8 +33,7 @@ class Agenda {
     bool tight = false;  // by Agenda::tighten
     // What the slots of its schedule show beyond the bound by sums is beyond the estimate by sums, too.
     double nominal() const {
-      // The estimate of a V lays the slots itself (planner/closed_form/slot_ends.h).
-      if (candidate->choices.schedule == Schedule::dualpipe_v) return std::max(candidate->expected, bound);
+      if (estimate_lays_slots(candidate->choices.schedule)) return std::max(candidate->expected, bound);
       return candidate->expected + bound - candidate->bound;
     }
     double expected() const { return nominal() * factor * correction; }

@@ -110,5 +110,26 @@ TEST_CASE("estimates of short pipelines are near their simulations") {
       }
 }
 
+TEST_CASE("estimates of interleaved pipelines are near their simulations, however many chunks a stage has") {
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto job = test::make_job("mixtral-8x7b", "a100-eth100", 64, 64, 4096, "typical");
+  Choices c;
+  c.tp = 4;
+  c.sequence_parallel = true;
+  c.pp = 8;
+  c.dp = 2;
+  c.ep = 8;
+  c.zero = 1;
+  c.schedule = Schedule::interleaved;
+  for (const int chunks : {2, 4}) {
+    c.interleave = chunks;
+    const Plan plan{job, c};
+    const double simulated_s = sim::simulate(plan, options).step_time_s;
+    INFO(describe(plan) << ", simulated " << simulated_s);
+    CHECK(Estimator(job).times(c).estimate_s == Approx(simulated_s).epsilon(0.09));
+  }
+}
+
 }  // namespace
 }  // namespace orrery::planner

@@ -245,6 +245,15 @@ TEST_CASE("the answer is the same, and as sure, however long the table is") {
   }
 }
 
+TEST_CASE("ranked as predicted, no plan is slower than what is best in most worlds") {
+  const auto job = make_job("mixtral-8x7b", "a100-eth100", 64, 64, 4096, "typical");
+  SearchOptions options;
+  const SearchResult robust = planner::search(job, {}, options);
+  options.rank = Rank::nominal;
+  const double nominal_s = planner::search(job, {}, options).plans.front().step_time_s();
+  for (const Evaluation& one : robust.plans) CHECK(nominal_s <= one.step_time_s());
+}
+
 TEST_CASE("what is reported fits in memory and is ranked") {
   const auto job = make_job("gpt2-xl", "dgx-a100", 8, 64, 1024);
   const SearchResult result = planner::search(job, {}, {});
