@@ -41,6 +41,14 @@ double idle_speedup_of(const Cluster& cluster) {
   return speedup;
 }
 
+// A slot of P seconds: a pass of t, and a message of h seconds alone, which takes h'. For h' / P of it
+// another comes the other way, and beside that it has the share `pace` of its own: h' = h + (1 - pace) h'^2 /
+// P, with P = t + h'. (At a pace of half P = h + sqrt(t^2 + h^2).)
+double beside_another_s(double hop_s, double pass_s, double pace) {
+  const double apart = hop_s - pass_s;
+  return (apart + std::sqrt(apart * apart + 4 * pace * hop_s * pass_s)) / (2 * pace);
+}
+
 }  // namespace
 
 StepModel::StepModel(std::shared_ptr<const Job> job)
@@ -126,6 +134,15 @@ double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, doub
   const double rate =
       node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
   return rate > 0 ? messages * bytes / rate : 0;
+}
+
+// A message's pace beside one the other way, of its pace alone: half where it fills the port by itself. Both
+// together fill it: what all messages of a micro-batch take of it is known.
+double StepModel::shared_pace(const Choices& c, const Frame& frame) {
+  if (frame.ports_s <= 0) return 0.5;
+  double ways = 0;  // of a stage, there and back, one after another
+  for (const double hop : frame.hops) ways += 2 * c.interleave * hop / c.pp;
+  return std::clamp(ways / (2 * frame.ports_s), 0.5, 1.0);
 }
 
 // Layers that are different put out different amounts, and several tensors may cross a cut.
@@ -431,9 +448,15 @@ const std::vector<double>& StepModel::chunked_ends_of(const Choices& c, const Fr
                              added.weight, added.paired_gain});
     }
   }
-  key.insert(key.end(), frame.hops.begin(), frame.hops.end());
+  const double pace = shared_pace(c, frame);
+  std::vector<double> hops;
+  for (std::size_t stage = 0; stage < frame.hops.size(); ++stage)
+    hops.push_back(beside_another_s(
+        frame.hops[stage], (stages[stage].forward_busy + stages[stage].backward_busy) / (2 * c.interleave),
+        pace));
+  key.insert(key.end(), hops.begin(), hops.end());
   if (key == chunked_key_) return chunked_ends_;
-  chunked_ends_ = chunked_ends(c, times, frame.hops, m);
+  chunked_ends_ = chunked_ends(c, times, hops, m);
   chunked_key_ = std::move(key);
   return chunked_ends_;
 }

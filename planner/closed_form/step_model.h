@@ -108,6 +108,7 @@ class StepModel {
   const Frame& frame(const Choices& choices);
   void hops_of_graph(const Choices& choices, Frame* frame) const;
   double ports_seconds(const Choices& choices, const Geometry& geometry, double bytes) const;
+  static double shared_pace(const Choices& choices, const Frame& frame);
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
   // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.

@@ -159,7 +159,7 @@ TEST_CASE("the lower bound is never above the simulated step, and the estimate i
 // Tensor ranks' groups gather through one port: what a framework loses of it by itself, the others use.
 TEST_CASE("groups that share a port lose no more of it than is theirs, simulated as estimated") {
   const auto step_s = [](double efficiency, int tp) {
-    const auto job = make_job("gpt2-xl", "a100-eth100", 32, 64, 1024, "megatron-deepspeed");
+    const auto job = make_job("gpt3-7b", "a100-eth100", 32, 64, 1024, "megatron-deepspeed");
     job->runtime.communication_efficiency = efficiency;
     Choices c;
     c.tp = tp;
