@@ -380,12 +380,10 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
 double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
                                double m) {
   double through = 0;  // one micro-batch, there and back
-  double hops = 0;     // there and back
   double busiest_forward = 0, busiest_backward = 0;
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = stages[stage];
     const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
-    hops += 2 * hop;
     through += t.forward + t.backward + 2 * hop;
     busiest_forward = std::max({busiest_forward, t.forward_busy, hop});
     busiest_backward = std::max({busiest_backward, t.backward_busy, hop});
