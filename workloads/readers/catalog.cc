@@ -4,8 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -50,14 +51,24 @@ const EmbeddedFile* find_entry(std::string_view name) {
   return nullptr;
 }
 
-Workload load_file(const std::filesystem::path& path) {
+enum class Format : std::uint8_t { onnx, huggingface, textproto };
+
+// What a file's name says that it holds; a name may have a point and be no file's: "qwen2.5-72b".
+std::optional<Format> format_of(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
+  if (extension == ".onnx") return Format::onnx;
+  if (extension == ".json") return Format::huggingface;
+  if (extension == ".textproto" || extension == ".pbtxt" || extension == ".txtpb") return Format::textproto;
+  return {};
+}
+
+Workload load_file(const std::filesystem::path& path) {
+  const std::optional<Format> format = format_of(path);
   const std::string file = path.string();
-  if (extension == ".onnx") return workload_from_onnx(read_file(path, kMaxOnnxBytes), file);
+  if (format == Format::onnx) return workload_from_onnx(read_file(path, kMaxOnnxBytes), file);
   const std::string text = read_file(path);
-  if (extension == ".json") return workload_from_huggingface(text, file);
-  if (extension == ".textproto" || extension == ".pbtxt" || extension == ".txtpb")
-    return workload_from_textproto(text, file);
+  if (format == Format::huggingface) return workload_from_huggingface(text, file);
+  if (format == Format::textproto) return workload_from_textproto(text, file);
   // By content: ONNX is binary, JSON begins with a brace.
   if (text.find('\0') != std::string::npos) return workload_from_onnx(text, file);
   const auto first = text.find_first_not_of(" \t\r\n");
@@ -86,12 +97,7 @@ Workload load_workload(const std::string& file_or_name) {
   std::error_code error;
   // A folder as Hugging Face has it.
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  // A name may have a point: "qwen2.5-72b".
-  constexpr std::array<std::string_view, 5> kExtensions = {".json", ".onnx", ".textproto", ".pbtxt",
-                                                           ".txtpb"};
-  const bool named_so =
-      std::find(kExtensions.begin(), kExtensions.end(), path.extension().string()) != kExtensions.end();
-  const bool looks_like_file = named_so || file_or_name.find('/') != std::string::npos;
+  const bool looks_like_file = format_of(path) || file_or_name.find('/') != std::string::npos;
   if (looks_like_file || std::filesystem::exists(path, error)) return load_file(path);
   std::vector<std::string> names;
   for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);
