@@ -14,16 +14,14 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
   const auto m = static_cast<int>(plan.micro_batches());
   const double overhead_s = job_->runtime.micro_batch_overhead_s;
   struct Stage {
-    std::vector<Slot> slots;
     std::vector<ChunkTimes> chunks;
-    std::size_t next = 0;
     double free_s = 0;
     double pair_s = 0, paired_s = 0;  // when the last pair may begin, and what it has computed
+    bool pair = false;                // the slot before was the first of a pair
   };
   std::vector<Stage> stages(static_cast<std::size_t>(c.pp));
   for (int stage = 0; stage < c.pp; ++stage) {
     Stage& own = stages[static_cast<std::size_t>(stage)];
-    own.slots = schedule_slots(c.schedule, stage, c.pp, c.interleave, m, c.overlap_experts);
     const int twin = frame.cut->twin[stage];
     if (twin != stage)
       own.chunks = stages[static_cast<std::size_t>(twin)].chunks;
@@ -31,44 +29,33 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
       stage_times(c, frame, frame.geometry->alone, frame.alone_key, stage,
                   frame.geometry->kinds[stage].front(), &own.chunks);
   }
-  SlotEnds ends(c, m, frame.hops_least);
-  const auto run = [&](int stage, Stage* own) {
-    const Slot& slot = own->slots[own->next];
-    const double ready = ends.ready(slot, stage);
-    if (ready == kSlotNotYet) return false;
-    if (slot.kind == SlotKind::backward_weight) {  // how long it takes is not known
-      ++own->next;
-      return true;
-    }
+  const SlotOrder order(c, m);  // of all micro-batches, and asked for once: not kept
+  std::vector<double> ends(order.results());
+  for (const OrderedSlot& at : order.slots()) {
+    const Slot& slot = at.slot;
+    if (slot.kind == SlotKind::backward_weight) continue;  // how long it takes is not known
+    Stage& own = stages[static_cast<std::size_t>(at.stage)];
+    const double ready = ready_s(at, ends, frame.hops_least);
     const bool backward = slot.kind != SlotKind::forward;
-    const ChunkTimes& t = own->chunks[static_cast<std::size_t>(slot.chunk)];
+    const ChunkTimes& t = own.chunks[static_cast<std::size_t>(slot.chunk)];
     const bool split = slot.kind == SlotKind::backward_input;
     const double compute = split ? t.least_of_inputs : backward ? t.backward_compute : t.forward_compute;
-    double& end = ends.of(backward, stage, slot.chunk, slot.micro_batch);
-    const bool of_pair = slot.with_next || (own->next > 0 && own->slots[own->next - 1].with_next);
-    if (!of_pair) {
+    double& end = ends[static_cast<std::size_t>(at.result)];
+    if (!slot.with_next && !own.pair) {
       const bool first = !backward && slot.chunk == 0;
-      const double begin = std::max(own->free_s + (first ? overhead_s : 0), ready);
+      const double begin = std::max(own.free_s + (first ? overhead_s : 0), ready);
       // Side by side with another micro-batch nothing but computation is sure to take its time.
       const bool bare = c.overlap_experts || split;
       end = begin + (bare ? compute : backward ? t.backward : t.forward);
-      own->free_s = begin + (bare ? compute : backward ? t.backward_busy : t.forward_busy);
+      own.free_s = begin + (bare ? compute : backward ? t.backward_busy : t.forward_busy);
     } else {
       // Both may begin when what stands before the pair has ended, and what follows it waits for both.
-      if (slot.with_next) own->pair_s = own->free_s, own->paired_s = 0;
-      end = std::max(own->pair_s, ready) + compute;
-      own->paired_s += compute;
-      own->free_s = std::max({own->free_s, end, own->pair_s + own->paired_s});
+      if (slot.with_next) own.pair_s = own.free_s, own.paired_s = 0;
+      end = std::max(own.pair_s, ready) + compute;
+      own.paired_s += compute;
+      own.free_s = std::max({own.free_s, end, own.pair_s + own.paired_s});
     }
-    ++own->next;
-    return true;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < c.pp; ++stage) {
-      Stage& own = stages[static_cast<std::size_t>(stage)];
-      while (own.next < own.slots.size() && run(stage, &own)) moved = true;
-    }
+    own.pair = slot.with_next;
   }
   std::vector<double> last;
   for (const Stage& own : stages) last.push_back(own.free_s);

@@ -4,42 +4,15 @@
 
 #include <vector>
 
+#include "planner/closed_form/slot_order.h"
 #include "program/plan.h"
-#include "program/schedule.h"
 
 namespace orrery::planner {
-
-constexpr double kSlotNotYet = -1;
 
 // Whether the estimate of a pipeline lays its slots (step_model.cc). GPipe's is a sum.
 constexpr bool estimate_lays_slots(Schedule schedule) {
   return schedule != Schedule::gpipe;
 }
-
-// Ends of forwards and backwards of each part of the model, by micro-batch.
-class SlotEnds {
- public:
-  // `hops`: seconds from each stage to the next, and from the last to the first.
-  SlotEnds(const Choices& choices, int micro_batches, const std::vector<double>& hops);
-
-  double& of(bool backward, int stage, int chunk, int micro_batch) {
-    return at(backward, part_of(choices_, stage, chunk), micro_batch);
-  }
-  // When what the slot reads is there: kSlotNotYet where its sender has not run.
-  double ready(const Slot& slot, int stage);
-
- private:
-  double& at(bool backward, int part, int micro_batch) {
-    std::vector<double>& ends = backward ? backward_ : forward_;
-    return ends[static_cast<std::size_t>(part) * static_cast<std::size_t>(micro_batches_) +
-                static_cast<std::size_t>(micro_batch)];
-  }
-
-  const Choices& choices_;
-  int micro_batches_;
-  std::vector<double> hop_behind_;  // by part: to the next, 0 where that is on the same stage
-  std::vector<double> forward_, backward_;
-};
 
 // What a stage takes for a micro-batch, for one_f_one_b_ends; seconds.
 struct StageSlot {
@@ -68,6 +41,6 @@ struct ChunkSlot {
 // its chunks taking `times` ([stage][chunk]). Of many micro-batches a few are laid: the others follow at the
 // pace that these have found.
 std::vector<double> chunked_ends(const Choices& choices, const std::vector<std::vector<ChunkSlot>>& times,
-                                 const std::vector<double>& hops, double micro_batches);
+                                 const std::vector<double>& hops, double micro_batches, SlotOrders* orders);
 
 }  // namespace orrery::planner

@@ -454,7 +454,7 @@ const std::vector<double>& StepModel::chunked_ends_of(const Choices& c, const Fr
         pace));
   key.insert(key.end(), hops.begin(), hops.end());
   if (key == chunked_key_) return chunked_ends_;
-  chunked_ends_ = chunked_ends(c, times, hops, m);
+  chunked_ends_ = chunked_ends(c, times, hops, m, &slot_orders_);
   chunked_key_ = std::move(key);
   return chunked_ends_;
 }

@@ -204,6 +204,7 @@ class StepModel {
   std::vector<double> laid_ends_;
   Chunks chunks_;
   std::vector<double> chunked_key_, chunked_ends_;
+  SlotOrders slot_orders_;
 };
 
 }  // namespace orrery::planner

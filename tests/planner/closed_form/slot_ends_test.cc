@@ -20,34 +20,19 @@ std::vector<double> by_slots(Schedule schedule, const std::vector<StageSlot>& st
   c.schedule = schedule;
   std::vector<double> hops;
   for (const StageSlot& stage : stages) hops.push_back(stage.hop);
-  SlotEnds ends(c, micro_batches, hops);
-  std::vector<std::vector<Slot>> slots;
-  for (int stage = 0; stage < c.pp; ++stage)
-    slots.push_back(schedule_slots(schedule, stage, c.pp, 1, micro_batches));
-  std::vector<std::size_t> next(stages.size(), 0);
-  std::vector<double> free_s(stages.size(), 0), end_s = free_s;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < c.pp; ++stage) {
-      const auto s = static_cast<std::size_t>(stage);
-      while (next[s] < slots[s].size()) {
-        const Slot& slot = slots[s][next[s]];
-        const double ready = ends.ready(slot, stage);
-        if (ready == kSlotNotYet) break;
-        const double begin = std::max(free_s[s], ready);
-        const bool forward = slot.kind == SlotKind::forward;
-        if (slot.kind == SlotKind::backward_weight) {
-          free_s[s] += stages[s].weight;
-        } else {
-          ends.of(!forward, stage, 0, slot.micro_batch) =
-              begin + (forward ? stages[s].forward : stages[s].backward);
-          end_s[s] = ends.of(!forward, stage, 0, slot.micro_batch);
-          free_s[s] = begin + (forward ? stages[s].forward_busy : stages[s].backward_busy);
-        }
-        ++next[s];
-        moved = true;
-      }
+  const SlotOrder order(c, micro_batches);
+  std::vector<double> ends(order.results()), free_s(stages.size(), 0), end_s = free_s;
+  for (const OrderedSlot& at : order.slots()) {
+    const auto s = static_cast<std::size_t>(at.stage);
+    const double begin = std::max(free_s[s], ready_s(at, ends, hops));
+    const bool forward = at.slot.kind == SlotKind::forward;
+    if (at.slot.kind == SlotKind::backward_weight) {
+      free_s[s] += stages[s].weight;
+      continue;
     }
+    end_s[s] = begin + (forward ? stages[s].forward : stages[s].backward);
+    ends[static_cast<std::size_t>(at.result)] = end_s[s];
+    free_s[s] = begin + (forward ? stages[s].forward_busy : stages[s].backward_busy);
   }
   for (std::size_t s = 0; s < stages.size(); ++s) end_s[s] = std::max(end_s[s], free_s[s]);
   return end_s;
