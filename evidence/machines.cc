@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "evidence/fields.h"
+#include "evidence/network_words.h"
 #include "evidence/pattern.h"
 #include "evidence/rules.h"
 #include "proto/evidence.pb.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr double kBytesPerGigabit = 1e9 / 8;
 // Assumed::widens. Half or twice the catalog's ports are usual for a device, and a fifth of a step is theirs.
 constexpr double kUnknownNetworkWidens = 0.05;
+constexpr double kUnknownPortsWiden = 0.1;
 constexpr double kUnevenNodesWiden = 0.05;
 
 void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster) {
@@ -30,8 +32,8 @@ void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster
   deal_ports(&node);
 }
 
-// Ports of a node and bytes a second of one, as the words of a column have them; false where they have none.
-bool read_network(const std::string& words, Cluster* cluster, int* slices) {
+// By a pattern of evidence/data/machines.textproto; false where none matches.
+bool read_known_network(const std::string& words, Cluster* cluster, int* slices) {
   const int devices = cluster->groups.front().node.devices;
   for (const proto::PublishedNetwork& known : published_machines().network()) {
     auto taken = match_pattern(known.pattern(), words);
@@ -54,6 +56,28 @@ bool read_network(const std::string& words, Cluster* cluster, int* slices) {
     return true;
   }
   return false;
+}
+
+// Ports of a node and bytes a second of one, as the words of a column have them; false where they have none.
+bool read_network(const std::string& words, Cluster* cluster, int* slices, std::vector<Assumed>* assumed) {
+  if (read_known_network(words, cluster, slices)) return true;
+  const std::optional<PortWords> stated = ports_in_words(words);
+  if (!stated) return false;
+  const NodeType& node = cluster->groups.front().node;
+  int ports = stated->ports;
+  double gigabits = stated->gigabits;
+  if (stated->of != PortWords::Of::port) {
+    ports = node.devices;
+    if (stated->of == PortWords::Of::node) gigabits /= ports;
+  } else if (ports == 0) {
+    const bool catalogs = gigabits * kBytesPerGigabit == node.nic.bandwidth_bytes_per_s;
+    ports = catalogs ? node.nic.count : 1;
+    assumed->push_back({fmt::format("{} of {:g} Gb/s a node",
+                                    ports == 1 ? "one port" : fmt::format("{} ports", ports), gigabits),
+                        "the row does not say how many ports a node has", kUnknownPortsWiden});
+  }
+  set_ports(ports, gigabits, stated->transport, cluster);
+  return true;
 }
 
 Cluster cluster_of(const proto::PublishedDevice& known) {
@@ -105,6 +129,45 @@ std::vector<std::string> parts_of(const std::string& text, std::string_view betw
   return parts;
 }
 
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return c >= 'a' && c <= 'z';
+}
+
+// Small letters and digits, single spaces for all else; without counts ("8x").
+std::string plain(std::string_view words) {
+  std::string text;
+  for (const char c : lower(std::string(words))) {
+    if (is_digit(c) || is_letter(c)) {
+      text += c;
+    } else if (!text.empty() && text.back() != ' ') {
+      text += ' ';
+    }
+  }
+  if (!text.empty() && text.back() == ' ') text.pop_back();
+  const auto end =
+      static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
+  if (end > 0 && end + 1 < text.size() && text[end] == 'x')
+    text.erase(0, text.find_first_not_of(' ', end + 1));
+  return text;
+}
+
+// Not within a longer number or word.
+bool stands_in(const std::string& text, const std::string& part) {
+  const auto alike = [](char a, char b) {
+    return (is_digit(a) && is_digit(b)) || (is_letter(a) && is_letter(b));
+  };
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    const std::size_t end = at + part.size();
+    if ((at == 0 || !alike(text[at - 1], part.front())) &&
+        (end == text.size() || !alike(text[end], part.back())))
+      return true;
+  }
+  return false;
+}
+
 // So many nodes of each kind as its words say, else as evenly as can be, first kinds first. The fabric is the
 // first kind's; of networks with a rate for each (a / b) every kind has its own.
 Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMachine& stated,
@@ -122,7 +185,7 @@ Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMac
     resize_node(stated.per_node, &node);
     part.groups.front().node = node;
     int slices = 1;
-    read_network(networks[kind < static_cast<int>(networks.size()) ? kind : 0], &part, &slices);
+    read_network(networks[kind < static_cast<int>(networks.size()) ? kind : 0], &part, &slices, assumed);
     node = part.groups.front().node;
     const auto taken = match_pattern("{nodes} node", kinds[kind]);
     const int even = nodes / count + (kind < nodes % count ? 1 : 0);
@@ -145,10 +208,17 @@ Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMac
 
 }  // namespace
 
+bool means_device(std::string_view words, std::string_view name) {
+  const std::string text = plain(words);
+  const std::vector<std::string> parts = parts_of(plain(name), " ");
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const std::string& part) { return stands_in(text, part); });
+}
+
 const proto::PublishedDevice* find_device(const std::string& words) {
   for (const proto::PublishedDevice& device : published_machines().device())
     for (const std::string& word : device.word())
-      if (contains(words, word)) return &device;
+      if (means_device(words, word)) return &device;
   return nullptr;
 }
 
@@ -202,7 +272,7 @@ Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
       stated.devices > stated.per_node)
     resize_node(stated.per_node, &node);
   int slices = known.domain() > 0 ? (stated.devices + known.domain() - 1) / known.domain() : 1;
-  if (!read_network(stated.network, &cluster, &slices) && stated.devices > node.devices)
+  if (!read_network(stated.network, &cluster, &slices, assumed) && stated.devices > node.devices)
     assumed->push_back({fmt::format("the network of {}", cluster.name),
                         stated.network.empty() ? "the row names none" : "its words name no rate",
                         kUnknownNetworkWidens});

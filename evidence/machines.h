@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/rules.h"
@@ -14,7 +15,12 @@ class PublishedDevice;
 
 namespace orrery::evidence {
 
-// The first whose word stands in what a table calls the device; null where there is none.
+// Whether `words`, which a table or a driver calls a device, mean `name`: each part of the name ("A100 PCIe":
+// a100, pcie) stands in them, whatever the case, the order and what stands between ("NVIDIA A100-PCIE-40GB"),
+// but not within a longer number or word (B200 in GB200, A10 in A100). A count before it ("8xA100") says
+// nothing.
+bool means_device(std::string_view words, std::string_view name);
+// The first that a table's words mean; null where there is none.
 const proto::PublishedDevice* find_device(const std::string& words);
 // By its name; throws InternalError where there is none.
 const proto::DeviceLink& find_link(const std::string& name);
