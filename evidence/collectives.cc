@@ -8,8 +8,8 @@
 
 #include "base/csv.h"
 #include "base/error.h"
-#include "evidence/collective_machines.h"
-#include "evidence/rules.h"
+#include "evidence/words/collective_machines.h"
+#include "evidence/words/rules.h"
 #include "proto/evidence.pb.h"
 
 namespace orrery::evidence {

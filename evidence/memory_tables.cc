@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "evidence/machines.h"
+#include "evidence/words/machines.h"
 #include "program/operator_work.h"
 #include "program/schedule.h"
 #include "proto/evidence.pb.h"

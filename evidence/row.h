@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/space/pins.h"
 #include "program/plan.h"

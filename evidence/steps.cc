@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "evidence/machines.h"
-#include "evidence/models.h"
+#include "evidence/words/machines.h"
+#include "evidence/words/models.h"
 #include "planner/closed_form/figures.h"
 #include "planner/space/balance.h"
 #include "program/placement.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "evidence/machines.h"
+#include "evidence/words/machines.h"
 #include "proto/evidence.pb.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/statistics.h"
-#include "evidence/fields.h"
-#include "evidence/machines.h"
+#include "evidence/words/fields.h"
+#include "evidence/words/machines.h"
 #include "measurements/log_lines.h"
 #include "topologies/device_catalog.h"
 

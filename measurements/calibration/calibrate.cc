@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "evidence/machines.h"
+#include "evidence/words/machines.h"
 #include "measurements/calibration/kernels.h"
 #include "planner/closed_form/figures.h"
 #include "planner/evaluation/evaluation.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/statistics.h"
 #include "cost/compute_cost.h"
-#include "evidence/fields.h"
+#include "evidence/words/fields.h"
 #include "measurements/calibration/posterior.h"
 #include "planner/uncertainty/spread.h"
 

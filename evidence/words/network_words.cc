@@ -1,11 +1,11 @@
-#include "evidence/network_words.h"
+#include "evidence/words/network_words.h"
 
 #include <array>
 #include <cstdlib>
 #include <regex>
 #include <string>
 
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 
 namespace orrery::evidence {
 namespace {

@@ -1,4 +1,4 @@
-#include "evidence/network_words.h"
+#include "evidence/words/network_words.h"
 
 #include <catch2/catch.hpp>
 

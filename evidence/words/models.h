@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 #include "workloads/workload.h"
 
 namespace orrery::evidence {

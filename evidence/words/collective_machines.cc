@@ -1,13 +1,13 @@
-#include "evidence/collective_machines.h"
+#include "evidence/words/collective_machines.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "evidence/machines.h"
-#include "evidence/pattern.h"
-#include "evidence/rules.h"
+#include "evidence/words/machines.h"
+#include "evidence/words/pattern.h"
+#include "evidence/words/rules.h"
 #include "proto/evidence.pb.h"
 #include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
@@ -15,7 +15,6 @@
 namespace orrery::evidence {
 namespace {
 
-constexpr double kBytesPerGigabit = 1e9 / 8;
 // Beyond any machine: a mesh is described by a number for every pair, a machine by every device.
 constexpr int kMostOfMesh = 64, kMostDevices = 1 << 20;
 

@@ -9,6 +9,10 @@
 
 namespace orrery::evidence {
 
+inline bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 // `pattern`: text as it stands; " ?" is a space or nothing; {name} takes a whole number, {name,} a list of
 // them ("0, 8, 14"), {} whatever stands within one entry of a list (no comma, no bar), as little as will do.
 // The first place where it matches counts; nothing where there is none.

@@ -1,4 +1,4 @@
-#include "evidence/pattern.h"
+#include "evidence/words/pattern.h"
 
 #include <algorithm>
 
@@ -6,10 +6,6 @@ namespace orrery::evidence {
 namespace {
 
 using Taken = std::map<std::string, std::string>;
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 // Whether the pattern matches at the beginning of the text.
 bool match_here(std::string_view pattern, std::string_view text, Taken* taken) {

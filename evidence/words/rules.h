@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/fields.h"
+#include "evidence/words/fields.h"
 
 namespace orrery::proto {
 class Assumptions;

@@ -1,4 +1,4 @@
-#include "evidence/machines.h"
+#include "evidence/words/machines.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "evidence/fields.h"
-#include "evidence/network_words.h"
-#include "evidence/pattern.h"
-#include "evidence/rules.h"
+#include "evidence/words/fields.h"
+#include "evidence/words/network_words.h"
+#include "evidence/words/pattern.h"
+#include "evidence/words/rules.h"
 #include "proto/evidence.pb.h"
 #include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
@@ -17,7 +17,6 @@
 namespace orrery::evidence {
 namespace {
 
-constexpr double kBytesPerGigabit = 1e9 / 8;
 // Assumed::widens. Half or twice the catalog's ports are usual for a device, and a fifth of a step is theirs.
 constexpr double kUnknownNetworkWidens = 0.05;
 constexpr double kUnknownPortsWiden = 0.1;
@@ -129,9 +128,6 @@ std::vector<std::string> parts_of(const std::string& text, std::string_view betw
   return parts;
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_letter(char c) {
   return c >= 'a' && c <= 'z';
 }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 #include "topologies/cluster.h"
 
 namespace orrery::proto {
@@ -14,6 +14,8 @@ class PublishedDevice;
 }  // namespace orrery::proto
 
 namespace orrery::evidence {
+
+constexpr double kBytesPerGigabit = 1e9 / 8;
 
 // Whether `words`, which a table or a driver calls a device, mean `name`: each part of the name ("A100 PCIe":
 // a100, pcie) stands in them, whatever the case, the order and what stands between ("NVIDIA A100-PCIE-40GB"),

@@ -1,4 +1,4 @@
-#include "evidence/machines.h"
+#include "evidence/words/machines.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/embedded.h"
 #include "base/error.h"
-#include "evidence/pattern.h"
+#include "evidence/words/pattern.h"
 #include "proto/evidence.pb.h"
 #include "proto/textproto.h"
 

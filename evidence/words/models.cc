@@ -1,4 +1,4 @@
-#include "evidence/models.h"
+#include "evidence/words/models.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include "evidence/fields.h"
-#include "evidence/rules.h"
+#include "evidence/words/fields.h"
+#include "evidence/words/rules.h"
 #include "proto/evidence.pb.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"

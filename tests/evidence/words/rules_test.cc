@@ -1,12 +1,12 @@
-#include "evidence/rules.h"
+#include "evidence/words/rules.h"
 
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "evidence/machines.h"
-#include "evidence/models.h"
-#include "evidence/pattern.h"
 #include "evidence/row.h"
+#include "evidence/words/machines.h"
+#include "evidence/words/models.h"
+#include "evidence/words/pattern.h"
 #include "proto/evidence.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/runtime_profile.pb.h"
