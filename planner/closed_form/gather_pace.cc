@@ -79,6 +79,7 @@ std::pair<double, double> StepModel::waits_for_layers(const Plan& plan, const Fr
   std::pair<double, double> waits;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const auto [begin, end] = frame.cut->part(stage, chunk);
+    const Again run = run_again(c, frame, frame.geometry->shapes, frame.shapes_key, stage, chunk, kind);
     std::vector<Turn> forward, backward;
     double forward_s = 0, backward_s = 0;
     for (int part = begin; part < end; ++part) {
@@ -89,8 +90,12 @@ std::pair<double, double> StepModel::waits_for_layers(const Plan& plan, const Fr
       forward_s += work_s;
     }
     for (int part = end - 1; part >= begin; --part) {
-      const double work_s = own.backward[part + 1] - own.backward[part];
-      const bool again = c.recompute == Recompute::full && part > 0 && part < sums_.parts().count() - 1;
+      const double work_s =
+          own.backward[part + 1] - own.backward[part] + run.more_s(own, part + 1) - run.more_s(own, part);
+      const bool partly = run.sums != nullptr;
+      const bool again =
+          c.recompute == Recompute::full &&
+          (partly ? part >= run.from && part < run.to : part > 0 && part < sums_.parts().count() - 1);
       backward.push_back(
           {work_s, part == end - 1 ? 0 : gathers_back[part], again ? agains[part] : 0, reductions[part]});
       backward_s += work_s;

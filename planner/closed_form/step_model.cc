@@ -177,15 +177,36 @@ const LayerSums& StepModel::sums_of(const Choices& c, const Frame& frame, const 
   return sums_.of(c, partly ? Recompute::none : c.recompute, frame.geometry->shapes, frame.shapes_key, kind);
 }
 
+double StepModel::Again::more_s(const LayerSums& own, int part) const {
+  const int end = std::min(part, to);
+  if (sums == nullptr || end <= from) return 0;
+  return sums->backward[end] - sums->backward[from] - own.backward[end] + own.backward[from];
+}
+
+StepModel::Again StepModel::run_again(const Choices& c, const Frame& frame, const GroupShapes& shapes,
+                                      std::uint64_t key, int stage, int chunk, const DeviceKindAt& kind) {
+  Again again;
+  if (c.recompute != Recompute::full || c.recompute_layers == 0) return again;
+  again.sums = &sums_.of(c, Recompute::full, shapes, key, kind);
+  // The head, the last part, is no layer, nor is part 0.
+  const int head = sums_.parts().count() - 1;
+  int left = c.recompute_layers;
+  for (int before = 0; before <= chunk; ++before) {
+    const auto [begin, end] = frame.cut->part(stage, before);
+    again.from = std::max(begin, 1);
+    again.to = std::max(again.from, std::min({again.from + left, end, head}));
+    left -= again.to - again.from;
+  }
+  return again;
+}
+
 StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
                                              std::uint64_t key, int stage, const DeviceKindAt& kind,
                                              std::vector<ChunkTimes>* chunks) {
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
   const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
-  const LayerSums* again = partly ? &sums_.of(c, Recompute::full, shapes, key, kind) : nullptr;
   const int head = sums_.parts().count() - 1;
   StageTimes times;
-  int left = c.recompute_layers;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const auto [begin, end] = frame.cut->part(stage, chunk);
     const double forward = own.forward[end] - own.forward[begin];
@@ -196,19 +217,15 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     double compute = own.backward_compute[end] - own.backward_compute[begin];
     double backward_host = own.backward_host[end] - own.backward_host[begin];
     double recomputed = 0;
-    if (again != nullptr) {
-      const int from = std::max(begin, 1);
-      const int to = std::min({from + left, end, head});
-      if (to > from) {
-        left -= to - from;
-        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
-        // A layer that is run again begins with computing, not with what the next waits for.
-        if (to < end) recomputed -= own.backward_tail[to];
-        backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
-                         own.backward_host[from];
-        compute += again->backward_compute[to] - again->backward_compute[from] - own.backward_compute[to] +
-                   own.backward_compute[from];
-      }
+    if (const Again again = run_again(c, frame, shapes, key, stage, chunk, kind); again.to > again.from) {
+      const LayerSums& with = *again.sums;
+      recomputed = again.more_s(own, again.to);
+      // A layer that is run again begins with computing, not with what the next waits for.
+      if (again.to < end) recomputed -= own.backward_tail[again.to];
+      backward_host += with.backward_host[again.to] - with.backward_host[again.from] -
+                       own.backward_host[again.to] + own.backward_host[again.from];
+      compute += with.backward_compute[again.to] - with.backward_compute[again.from] -
+                 own.backward_compute[again.to] + own.backward_compute[again.from];
     }
     backward += recomputed;
     times.backward += backward;
@@ -343,15 +360,20 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
     } else {
       const LayerSums& own = sums_of(c, frame, kind);
       const int begin = frame.cut->part(stage, 0).begin;
+      const Again again = run_again(c, frame, frame.geometry->shapes, frame.shapes_key, stage, 0, kind);
+      const auto back = [&](int part) {
+        return own.backward[part] - own.backward[begin] + again.more_s(own, part);
+      };
       // On the data stream, from the end of the last backward pass: each bucket and those behind it.
-      const double alone = own.backward[frame.cut->part(stage, 0).end] - own.backward[begin];
-      // ZeRO-3: the passes are longer than the computation in them.
-      const double paced = c.zero == 3 && alone > 0 ? times.first_backward / alone : 1;
+      const double alone = back(frame.cut->part(stage, 0).end);
+      // ZeRO-2 and 3: the passes may be longer than the computation in them (pace).
+      const double paced = c.zero >= 2 && alone > 0 ? times.first_backward / alone : 1;
       const auto after = [&](std::size_t i) {
         const Reductions::Step& step = all.steps[i];
-        const double ready =
-            step.chunk > 0 ? -times.first_backward : paced * (own.backward[begin] - own.backward[step.part]);
-        return ready + all.rest_s[i];
+        const double ready = step.chunk > 0 ? -times.first_backward : -paced * back(step.part);
+        // ZeRO-3: between them later layers are gathered; the next one is when this bucket is ready.
+        const double gathers_s = i + 2 < all.rest_gather_back_s.size() ? all.rest_gather_back_s[i + 2] : 0;
+        return ready + all.rest_s[i] + gathers_s;
       };
       // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
       // and those where a chunk begins decide. Layers that are not are looked at one by one.
@@ -367,9 +389,11 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
         return most;
       };
       ending.reduce = longest(0);
-      if (c.zero < 2)
-        ending.reduce = longest(
-            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute));
+      // What computation loses beside the sums within a group is in its passes already (pace).
+      const double within_s = c.zero >= 2 ? all.total_s : 0;
+      const double beside_s = std::max(0.0, all.rest_s.front() - within_s - ending.reduce);
+      if (beside_s > 0)
+        ending.reduce = longest(lost_beside(stage, beside_s, times.backward, times.backward_compute));
     }
   }
   ending.reduce += all.last_s;

@@ -262,6 +262,11 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   result.rest_s.assign(result.steps.size() + 1, 0);
   for (std::size_t i = result.steps.size(); i-- > 0;)
     result.rest_s[i] = result.rest_s[i + 1] + result.steps[i].seconds + result.steps[i].across_s;
+  if (c.zero == 3) {
+    result.rest_gather_back_s.assign(result.steps.size() + 1, 0);
+    for (std::size_t i = result.steps.size(); i-- > 0;)
+      result.rest_gather_back_s[i] = result.rest_gather_back_s[i + 1] + result.steps[i].gather_back_s;
+  }
   const bool beside_forward = (c.zero == 1 || c.zero == 2) && job_->runtime.overlap_param_gather;
   if (beside_forward)
     for (const Reductions::Step& step : result.steps)

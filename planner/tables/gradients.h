@@ -35,15 +35,16 @@ struct Reductions {
   };
   std::vector<Step> steps;
   std::vector<Use> uses;
-  std::vector<double> rest_s;  // of the steps from the i-th on
-  double total_s = 0;          // without across_s
-  double last_s = 0;           // tied and partial gradients, after the others
-  double gather_s = 0;         // of all parameters
-  double owned = 0;            // elements that the rank updates
-  double gather_back_s = 0;    // of what backward passes want
-  double again_s = 0;          // of them, once more where layers are recomputed
-  double widest_layer_s = 0;   // ZeRO-3: gather of the layer that takes longest
-  double largest_layer = 0;    // ZeRO-3: elements of the layer that has most
+  std::vector<double> rest_s;              // of the steps from the i-th on
+  std::vector<double> rest_gather_back_s;  // likewise; ZeRO-3, else empty
+  double total_s = 0;                      // without across_s
+  double last_s = 0;                       // tied and partial gradients, after the others
+  double gather_s = 0;                     // of all parameters
+  double owned = 0;                        // elements that the rank updates
+  double gather_back_s = 0;                // of what backward passes want
+  double again_s = 0;                      // of them, once more where layers are recomputed
+  double widest_layer_s = 0;               // ZeRO-3: gather of the layer that takes longest
+  double largest_layer = 0;                // ZeRO-3: elements of the layer that has most
   // Never above what a simulation takes; 0 where that cannot be said.
   double total_least_s = 0, gather_least_s = 0, final_least_s = 0;
   std::vector<double> rest_least_s;  // as rest_s

@@ -278,5 +278,32 @@ TEST_CASE(
   CHECK(simulation.step_time_s >= times.compute_s * (1 - 1e-9));
 }
 
+// Sums over the copies of a shard are on the way beside the last backward pass: behind what is gathered and
+// summed within a group, and slowing what is computed.
+TEST_CASE(
+    "estimates of sharded data parallelism are near their simulations, in groups and partly recomputed") {
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  for (const char* cluster : {"pcie-l40s", "a100-eth100", "dgx-h100"}) {
+    const auto job = test::make_job("llama2-7b", cluster, 32, 128, 4096);
+    for (const int micro_batch : {1, 4})
+      for (const int zero : {2, 3})
+        for (const int group : {0, 8, 16})
+          for (const int layers : {0, 27}) {
+            Choices c;
+            c.dp = 32;
+            c.zero = zero;
+            c.shard_group = group;
+            c.micro_batch = micro_batch;
+            c.recompute = Recompute::full;
+            c.recompute_layers = layers;
+            const Plan plan{job, c};
+            const double simulated_s = sim::simulate(plan, options).step_time_s;
+            INFO(cluster << ": " << describe(plan) << ", simulated " << simulated_s);
+            CHECK(Estimator(job).times(c).estimate_s == Approx(simulated_s).epsilon(0.035));
+          }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::planner
