@@ -72,6 +72,8 @@ class FieldCheck;
   FIELD(bool, bf16_gradient_copy, false, any) \
   FIELD(bool, fused_normalization, false, any) \
   FIELD(double, update_gradient_bytes, 0, at_least_zero) \
+  FIELD(double, flat_bucket_parameters, 0, at_least_zero) \
+  FIELD(int, communicator_sets, 0, count) \
   FIELD(double, workspace_bytes, 0, at_least_zero) \
   FIELD(double, held_logit_bytes, 0, at_least_zero) \
   FIELD(double, waiting_logit_bytes, 0, at_least_zero) \

@@ -72,7 +72,8 @@ LinkClass link_from(const proto::LinkClass& from) {
           .p2p_copy_steps = from.p2p_copy_steps(),
           .nvls_efficiency = from.nvls_efficiency(),
           .nvls_s = from.nvls_s(),
-          .nvls_ramp_s = from.nvls_ramp_s()};
+          .nvls_ramp_s = from.nvls_ramp_s(),
+          .channels = from.channels()};
 }
 
 LibraryModel model_from(const EmbeddedFile& file) {
@@ -100,6 +101,7 @@ LibraryModel model_from(const EmbeddedFile& file) {
     to.ll_most.push_back(
         {strings(most.generation()), {most.one_node(), most.two_nodes(), most.many_nodes()}});
   to.pipelined = from.pipelined();
+  to.channel_bytes = from.channel_bytes();
   for (const proto::LinkClass& link : from.link()) to.links.push_back(link_from(link));
   return to;
 }

@@ -27,6 +27,7 @@ struct LinkClass {
   double base_s = 0, hop_s = 0, ll128_s = 0, simple_s = 0, ramp_s = 0;
   double p2p_s = 0, p2p_simple_s = 0, p2p_efficiency = 0, p2p_copy_steps = 0;
   double nvls_efficiency = 0, nvls_s = 0, nvls_ramp_s = 0;
+  int channels = 0;  // of a communicator whose members share a node
 };
 
 struct MostRate {
@@ -46,6 +47,7 @@ struct LibraryModel {
   double ll_share = 0, ll128_share = 0;
   std::vector<MostRate> ll_most;
   bool pipelined = false;
+  double channel_bytes = 0;  // of device memory, of a channel and each neighbour on the node
   std::vector<LinkClass> links;
 
   const LinkClass& link(bool pcie, std::string_view generation) const;

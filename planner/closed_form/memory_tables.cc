@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "planner/closed_form/communicators.h"
 #include "planner/closed_form/figures.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
@@ -410,25 +411,43 @@ void free_gradients(const Plan& plan, double copies, Memory* memory) {
   }
 }
 
+// Copies of gradients that come when activations are gone; but what an allocator took for these it keeps.
+// `parameters`: of the rank, `share`: of its update. The bucket is given back before the update, which puts
+// what it flattens in that place.
+double update_bytes(const Plan& plan, double parameters, double share) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  const Choices& c = plan.choices;
+  const bool accumulated = runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16;
+  const double gradient = accumulated ? bytes_of(DType::fp32) : bytes_of(plan.gradient_type());
+  const double bucket = c.dp * c.cp > 1 ? gradient * std::min(parameters, runtime.flat_bucket_parameters) : 0;
+  if (accumulated || plan.parameter_type() == DType::fp32) return bucket;
+  // Of one replica no plan says whether its optimizer would shard: taken to be the one that does.
+  const bool whole = c.zero == 0 && c.dp * c.cp > 1;
+  const double beside = whole ? bytes_of(DType::fp32) : gradient;
+  const double pieces = runtime.flat_bucket_parameters > 0 ? beside * share : 0;
+  return std::max(bucket, pieces) + runtime.update_gradient_bytes * share;
+}
+
 // Of what stands in `memory` already: `update` bytes of it are there only while the optimizer works.
-void add_up(const RuntimeProfile& runtime, const DeviceProfile& device, double update, Memory* memory) {
+// `context`: what is gone from the device beside what the allocator took.
+void add_up(const RuntimeProfile& runtime, double context, double update, Memory* memory) {
   memory->allocated =
       memory->weights + memory->gradients + memory->optimizer + memory->activations + memory->buffers;
   memory->reserved = memory->allocated * (1 + runtime.allocator_margin);
-  memory->total = memory->reserved + device.context_bytes;
+  memory->total = memory->reserved + context;
   memory->needed = memory->total - std::min(update, memory->activations) * (1 + runtime.allocator_margin);
   // What an allocator merely keeps fills the device at most.
   if (memory->needed <= memory->capacity && memory->total > memory->capacity) {
     memory->total = memory->capacity;
-    memory->reserved = memory->capacity - device.context_bytes;
+    memory->reserved = memory->capacity - context;
   }
 }
 
 }  // namespace
 
-Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
-                                  const DeviceProfile& device) const {
+Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums) {
   const Job& job = *plan.job;
+  const DeviceProfile& device = smallest_device(plan, sums.stage);
   const Choices& c = plan.choices;
   Memory memory;
   memory.stage = sums.stage;
@@ -491,15 +510,12 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
   memory.buffers += sums.dequantised;
-  // The update's copies come when activations are gone; but what the allocator took for these it keeps.
-  const double update = runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
-                            ? 0
-                            : sharded(runtime.update_gradient_bytes, 1);
+  const double update = update_bytes(plan, sums.dense + sums.expert, sharded(1, 1));
   const double copies = cast_weights(plan, sums.dense + sums.expert);
   memory.buffers +=
       sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update + copies;
   free_gradients(plan, copies, &memory);
-  add_up(runtime, device, update, &memory);
+  add_up(runtime, device.context_bytes + communicators(plan), update, &memory);
   return memory;
 }
 
@@ -512,13 +528,21 @@ const DeviceProfile& MemoryTables::smallest_device(const Plan& plan, int stage) 
   return *entry->second[static_cast<std::size_t>(stage)];
 }
 
+double MemoryTables::communicators(const Plan& plan) {
+  if (job_->runtime.communicator_sets == 0) return 0;
+  const Choices& c = plan.choices;
+  const auto [entry, fresh] = communicators_.try_emplace({c.tp, c.pp, c.dp, c.cp, c.order});
+  if (fresh) entry->second = communicator_bytes(plan);
+  return entry->second;
+}
+
 Memory MemoryTables::predict(const Choices& choices) {
   const Plan plan{job_, choices};
   const Table& parts = table(plan);
   Memory fullest;
   double least_room = 0;
   for (const StageSums& sums : sums_of(plan, parts)) {
-    const Memory memory = stage_memory(plan, sums, smallest_device(plan, sums.stage));
+    const Memory memory = stage_memory(plan, sums);
     const double room = memory.capacity - memory.needed;
     if (sums.stage == 0 || room < least_room) {
       least_room = room;
@@ -552,7 +576,7 @@ LayerBytes MemoryTables::layer_bytes(const Choices& choices) {
 
 Memory MemoryTables::predict_stage(const Choices& choices, int stage) {
   const Plan plan{job_, choices};
-  return stage_memory(plan, stage_sums(plan, stage, table(plan)), smallest_device(plan, stage));
+  return stage_memory(plan, stage_sums(plan, stage, table(plan)));
 }
 
 Memory predict_memory_of_stage(const Plan& plan, int stage) {

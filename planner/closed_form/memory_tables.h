@@ -76,18 +76,19 @@ class MemoryTables {
   StageSums stage_sums(const Plan& plan, int stage, const Table& parts) const;
   // Of the stages that may be the fullest.
   const std::vector<StageSums>& sums_of(const Plan& plan, const Table& parts);
-  Memory stage_memory(const Plan& plan, const StageSums& sums, const DeviceProfile& device) const;
+  Memory stage_memory(const Plan& plan, const StageSums& sums);
 
   const DeviceProfile& smallest_device(const Plan& plan, int stage);
+  double communicators(const Plan& plan);  // bytes
 
   std::shared_ptr<const Job> job_;
   LayerParts parts_;
   Cuts cuts_;
   std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
   bool alike_ = false;                      // all layers are twins, on one kind of device
-  // By stage, of a layout: tp, pp, dp, cp, order.
-  std::map<std::tuple<int, int, int, int, std::array<Dimension, 5>>, std::vector<const DeviceProfile*>>
-      smallest_;
+  using Layout = std::tuple<int, int, int, int, std::array<Dimension, 5>>;  // tp, pp, dp, cp, order
+  std::map<Layout, std::vector<const DeviceProfile*>> smallest_;            // by stage
+  std::map<Layout, double> communicators_;
   // tp, cp, ep, etp, micro-batch, sequence parallel, what is run again and whether the plan says so;
   // degrees_key().
   using TableKey = std::pair<std::array<int, 8>, std::uint64_t>;
