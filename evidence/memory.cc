@@ -55,7 +55,9 @@ void MemoryJudge::add(const std::string& name, MemoryKind kind, const Judged& ju
 void MemoryJudge::add_step(const ExplicitRow& row, const Memory& predicted, PublishedRow* judged) {
   judged->fits = predicted.fits();
   if (row.measured_bytes > 0) {
-    const double bytes = bytes_of(predicted, row.memory_kind);
+    const bool first = row.memory_of_first_stage && row.plan.choices.pp > 1;
+    const double bytes =
+        bytes_of(first ? planner::predict_memory_of_stage(row.plan, 0) : predicted, row.memory_kind);
     judged->memory_bytes = {bytes, row.measured_bytes, bytes / row.measured_bytes - 1};
     judged->memory_kind = row.memory_kind;
     add(row.file, row.memory_kind, {bytes, row.measured_bytes, row.group, row.label});

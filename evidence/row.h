@@ -31,11 +31,12 @@ struct ExplicitRow {
 
   // What was measured; 0: nothing.
   double measured_s = 0;      // a step
-  double measured_bytes = 0;  // of the fullest device
+  double measured_bytes = 0;  // of a device
   double measured_per_s = 0;  // samples; with `efficiency` percent of so many times one device's rate
   bool efficiency = false;
   bool out_of_memory = false;  // the row says so; it has no figure
   MemoryKind memory_kind = MemoryKind::allocated;
+  bool memory_of_first_stage = false;  // else of the fullest
 };
 
 // What a run's own log says beyond the columns of a table, in place of what rules take to hold.

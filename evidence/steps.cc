@@ -58,8 +58,12 @@ bool states_step_time(const Fields& row) {
 // Cuts of a pipeline that a row has among the layers and as many modules before them as behind. `parts`: its
 // stages, or all of their chunks.
 std::vector<int> stage_layers(const proto::Reading& reading, int layers, int parts) {
-  const auto& cuts = reading.pipeline_cuts();
-  if (parts == 1 || cuts.size() != parts + 1) return {};
+  std::vector<int> cuts(reading.pipeline_cuts().begin(), reading.pipeline_cuts().end());
+  if (reading.pipeline_parts_size() > 0) {
+    cuts.assign(1, 0);
+    for (const int modules : reading.pipeline_parts()) cuts.push_back(cuts.back() + modules);
+  }
+  if (parts == 1 || static_cast<int>(cuts.size()) != parts + 1) return {};
   const int before = (cuts[parts] - layers) / 2;
   std::vector<int> sizes;
   for (int part = 0; part < parts; ++part) {
@@ -282,6 +286,7 @@ class StepReader {
     step_.measured_s = measured_seconds(row_, reading(), *job_, measured_batch_, &step_.assumed) * share_;
     step_.measured_bytes = row_.real("mem_per_gpu_gb") * (reading().decimal_gigabytes() ? 1e9 : kGibibyte);
     step_.memory_kind = memory_kind_from(reading().memory_kind());
+    step_.memory_of_first_stage = reading().memory_of_first_stage();
     step_.out_of_memory = reading().out_of_memory();
     if (step_.measured_s <= 0 && step_.measured_bytes <= 0 && !step_.out_of_memory)
       throw Unreadable{"neither a step time nor a throughput is stated"};

@@ -1,3 +1,5 @@
+#include "evidence/memory.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,6 +72,25 @@ TEST_CASE("what is allocated, reserved and gone from the device are three figure
   CHECK(m.transient < m.activations);
 }
 
+TEST_CASE("a figure that was read on the first stage is compared with what that holds") {
+  const Plan plan = megatron_plan(4, 2);
+  ExplicitRow row;
+  row.plan = plan;
+  row.measured_bytes = 1e10;
+  row.memory_kind = MemoryKind::total;
+  const auto compared = [&] {
+    MemoryJudge judge;
+    PublishedRow judged;
+    judge.add_step(row, predict_memory(plan), &judged);
+    return judged.memory_bytes->predicted;
+  };
+  const double first = predict_memory_of_stage(plan, 0).total, last = predict_memory_of_stage(plan, 1).total;
+  REQUIRE(first != last);
+  CHECK(compared() == std::max(first, last));
+  row.memory_of_first_stage = true;
+  CHECK(compared() == first);
+}
+
 TEST_CASE("Transformer Engine keeps one placeholder for each weight shape, whatever the number of layers") {
   Plan plan = megatron_plan(8, 1);
   const Memory with = predict_memory(plan);
@@ -120,7 +141,9 @@ TEST_CASE("published peaks of memory: figures by source are those of the golden 
           "[golden]") {
   std::vector<std::string> files = test::published_tables("memory").files;
   const test::PublishedTables steps = test::published_tables("steps");
-  for (const char* name : {"simumax_b200_training", "bigscience_bloom_a100_sweeps", "torchtitan"})
+  for (const char* name :
+       {"simumax_b200_training", "bigscience_bloom_a100_sweeps", "bigscience_v100_sweeps",
+        "sailor_gh200_heterogeneous", "litgpt_lora_a100_40gb", "alpa_example", "torchtitan"})
     if (steps.has(name)) files.push_back(steps.find(name));
   if (files.empty()) return;
   const auto judged = [&](const std::string& source) {

@@ -276,6 +276,25 @@ TEST_CASE("what a row says of its run beyond the columns of the plan") {
       "\"50,257\",\"pipeline cut points [0, 8, 14, 20, 30]\"");
   CHECK(amp.plan.choices.stage_layers == std::vector<int>{5, 6, 6, 7});
   CHECK(amp.plan.job->runtime.fp32_gradients);
+  // Sailor: how many modules each stage has, the first of them the embedding and the last the head; an OPT
+  // whose head has weights of its own.
+  const ExplicitRow sailor = read(
+      "Sailor (SOSP 2025) artifact,Megatron-DeepSpeed (Sailor fork),2025,OPT-350,24,1024,16,2048,GH200 "
+      "96GB,16,4,"
+      "fp32,4,4,,1,64,8,none,1,,50272,\"stage layer counts (incl. embedding+head) [5, 7, 7, 7]; max_mem\"");
+  CHECK(sailor.plan.choices.stage_layers == std::vector<int>{4, 7, 7, 6});
+  CHECK_FALSE(sailor.plan.job->workload.transformer->tied_embeddings);
+  CHECK(sailor.memory_kind == MemoryKind::total);
+  CHECK_FALSE(sailor.memory_of_first_stage);
+  const std::string bigscience =
+      "bigscience-workshop/bigscience,Megatron + DeepSpeed 3D,2021,GPT-2 "
+      "39B,48,8192,32,1024,V100-SXM2-32GB,64,4,"
+      "fp16,4,8,,2,1024,4,full,104,,,";
+  CHECK(read(bigscience + "extra: DS=Y").plan.choices.zero == 0);
+  const ExplicitRow sharded = read(bigscience + "\"extra: DS=Y, bucket=5e8\"");
+  CHECK(sharded.plan.choices.zero == 1);
+  CHECK(sharded.memory_of_first_stage);
+  CHECK(sharded.memory_kind == MemoryKind::total);
   // torchtitan: whether it was compiled, asynchronous tensor parallelism, the schedule.
   const std::string titan =
       "x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,1,full,1,,"
