@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "evidence/memory_tables.h"
@@ -70,6 +71,30 @@ TEST_CASE("what is allocated, reserved and gone from the device are three figure
   CHECK(m.reserved == Approx(m.allocated * (1 + plan.job->runtime.allocator_margin)));
   CHECK(m.total == Approx(m.reserved + device.context_bytes));
   CHECK(m.transient < m.activations);
+}
+
+TEST_CASE("a test's environment says what cuBLAS keeps and whether attention is fused") {
+  const std::string header =
+      "model_family,test_case,golden_file,gpu,n_gpus,n_layers,hidden,n_heads,seq_len_tokens,tp,pp,cp,gbs_"
+      "sequences,"
+      "mbs_sequences,precision,deterministic_or_debug_env,other_flags,mem_max_allocated_bytes\n";
+  const auto read = [&](const std::string& golden, const std::string& gpu, const std::string& environment) {
+    const CsvTable table =
+        parse_csv(header + "gpt,gpt3_mcore_te," + golden + "," + gpu + ",8,12,512,8,1024,2,2,1,32,4,bf16," +
+                      environment + ",transformer-impl=transformer_engine,1360538112\n",
+                  "ci.csv");
+    return read_configuration(table, table.rows[0]).row.plan.job;
+  };
+  const std::string loose = "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1";
+  const std::string strict = "NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 CUBLAS_WORKSPACE_CONFIG=:4096:8";
+  const auto workspace = [&](const std::string& gpu, const std::string& environment) {
+    return read("golden", gpu, environment)->runtime.workspace_bytes;
+  };
+  // Two of 8 MiB, PyTorch's, instead of two of 32.
+  CHECK(workspace("A100", strict) - workspace("A100", loose) == Approx(2 * 24 * (1 << 20)).epsilon(0.02));
+  CHECK(workspace("H100", strict) == workspace("H100", loose));
+  CHECK(read("golden_dracooci", "A100", loose)->training.fused_attention);
+  CHECK_FALSE(read("golden_dracooci", "A100", strict)->training.fused_attention);
 }
 
 TEST_CASE("a figure that was read on the first stage is compared with what that holds") {
