@@ -244,7 +244,7 @@ void print_sources(const std::string& title, const evidence::Summary& summary, c
 void print_answered(const evidence::Figures& all, const Output& output) {
   if (!all.asked || all.asked->rows == 0) return;
   output.print(
-      fmt::format("{:.1f}% of {} rows with a time or a rate are predicted; {} of the others ran, but are "
+      fmt::format("{:.1f}% of {} rows with a time or a rate are predicted; {} of these ran, but are "
                   "predicted not to fit.\n",
                   100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
   if (all.coverage)
@@ -260,6 +260,26 @@ void print_answered(const evidence::Figures& all, const Output& output) {
         "of "
         "pairs in order, mean regret {:.1f}%, worst {:.1f}%.\n",
         jobs->groups, 100 * jobs->pairs_in_order, 100 * jobs->regret_mean, 100 * jobs->regret_max));
+}
+
+// Rows of which the reader had to take so much for granted (Assumed::widens) are named.
+constexpr double kMuchAssumed = 0.3;
+
+void print_assumed(const std::vector<evidence::PublishedRow>& rows, const Output& output) {
+  std::map<std::string, int> assumed;
+  int many = 0;
+  for (const evidence::PublishedRow& row : rows) {
+    const auto most = std::max_element(
+        row.assumed.begin(), row.assumed.end(),
+        [](const evidence::Assumed& a, const evidence::Assumed& b) { return a.widens < b.widens; });
+    if (!row.step_s || most == row.assumed.end() || most->widens < kMuchAssumed) continue;
+    ++assumed[most->what];
+    ++many;
+  }
+  if (many == 0) return;
+  std::vector<std::vector<std::string>> table_rows;
+  for (const auto& [what, count] : assumed) table_rows.push_back({what, std::to_string(count)});
+  output.print(table({"assumed, for the table does not say", "rows"}, table_rows, {.text = true}));
 }
 
 bool empty(const evidence::Figures& figures) {
@@ -280,6 +300,12 @@ void check_compared(bool compared, const std::vector<std::string>& files, const 
                     "expected rows that can be predicted");
 }
 
+void check_tolerance(const evidence::Figures& figures, const ValidateOptions& options) {
+  if (options.tolerance && figures.rows > 0 && figures.mape > *options.tolerance)
+    throw NoAnswer(fmt::format("the rows are {:.1f}% off in the mean, outside the tolerance of {:.1f}%",
+                               100 * figures.mape, 100 * *options.tolerance));
+}
+
 int validate_published(const ValidateOptions& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
@@ -291,6 +317,7 @@ int validate_published(const ValidateOptions& options) {
     print_sources("source", result.steps, output);
     print_answered(result.steps.all, output);
     print_rows(result.rows, output);
+    print_assumed(result.rows, output);
   }
   if (const auto& memory = result.memory) {
     output.print("\n");
@@ -309,6 +336,7 @@ int validate_published(const ValidateOptions& options) {
   if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
   if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
   output.write(to_json(result));
+  check_tolerance(result.steps.all, options);
   return 0;
 }
 
@@ -324,6 +352,7 @@ int validate_collectives(const ValidateOptions& options) {
   }
   check_compared(result.all.rows > 0, options.published_collectives, first_reason(result.rows));
   options.output.write(to_json(result));
+  check_tolerance(result.all, options);
   return 0;
 }
 
@@ -393,12 +422,13 @@ Command validate_command() {
                             .help = "number of training steps to measure",
                             .fallback = std::to_string(kDefaultSteps)},
                            options->steps, {1, 1'000'000}));
-  command.add(
-      number_option({.key = "tolerance",
-                     .unit = "R",
-                     .help = "exit with code 3 if the step's relative error is larger than this fraction",
-                     .fallback = "none"},
-                    options->tolerance));
+  command.add(number_option(
+      {.key = "tolerance",
+       .unit = "R",
+       .help = "exit with code 3 if the step's relative error, of tables the mean error of their rows, is "
+               "larger than this fraction",
+       .fallback = "none"},
+      options->tolerance));
   command.add(text_option(
       {.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as in `orrery run`"},
       options->data));

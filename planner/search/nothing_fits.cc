@@ -332,7 +332,7 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
       "none of {} plans fits in memory: the smallest, {}, needs {} on the devices of stage {}, {} more "
       "than their {}",
       with_commas(candidates.count), describe(Plan{job, candidates.smallest->choices}),
-      human_bytes(memory.total), memory.stage, human_bytes(memory.needed - memory.capacity),
+      human_bytes(memory.needed), memory.stage, human_bytes(memory.needed - memory.capacity),
       human_bytes(memory.capacity));
   Likely likely{fit_probability};
   auto [changes, surely] = without_a_pin(job, pins, likely);
