@@ -72,6 +72,23 @@ Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
   return orrery::foundation_of(device);
 }
 
+bool unmeasured(Foundation foundation) {
+  return foundation == Foundation::datasheet || foundation == Foundation::assumed;
+}
+
+// The population's spread is that of devices with fitted products or clocks: of others more is not known.
+void widen_for_unmeasured(const DeviceProfile& device, const Cluster& cluster, Spread* spread) {
+  if (!unmeasured(spread->rests_on.device)) return;
+  const double of_vendor = known_vendor(device.vendor) ? 0 : spreads().unknown_vendor_sd();
+  double& clock = spread->factor[static_cast<std::size_t>(Factor::clock)];
+  clock = std::hypot(clock, spreads().unmeasured_device_sd(), of_vendor);
+  const auto has_links = [](const NodeGroup& group) { return group.node.devices > 1; };
+  if (std::none_of(cluster.groups.begin(), cluster.groups.end(), has_links)) return;
+  if (cluster.communication.calibrated || !unmeasured(links_foundation(cluster))) return;
+  double& intra = spread->factor[static_cast<std::size_t>(Factor::intra)];
+  intra = std::max(intra, spreads().unmeasured_links_sd());
+}
+
 // What was measured on the cluster itself leaves less unknown.
 void narrow(const SiteCalibration& calibration, const Job& job, Spread* spread) {
   const Covariance covariance = covariance_in(calibration, job, spread->factor);
@@ -136,11 +153,7 @@ Spread spread_of(const Job& job) {
     spread.factor[static_cast<std::size_t>(of)] =
         measured ? 0 : sd_of(factor.member(), name, factor.unknown_sd());
   }
-  if (spread.rests_on.device == Foundation::datasheet && device->kind == DeviceKind::gpu &&
-      !device->vendor.empty() && !known_vendor(device->vendor)) {
-    double& clock = spread.factor[static_cast<std::size_t>(Factor::clock)];
-    clock = std::hypot(clock, all.unknown_vendor_sd());
-  }
+  widen_for_unmeasured(*device, cluster, &spread);
   for (std::size_t f = 0; f < kFactors; ++f) spread.directions[f].log_time[f] = spread.factor[f];
   if (cluster.calibration) narrow(*cluster.calibration, job, &spread);
   return spread;
