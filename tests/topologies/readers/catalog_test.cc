@@ -1,7 +1,9 @@
 #include "topologies/readers/catalog.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "proto/cluster.pb.h"
@@ -121,6 +123,41 @@ TEST_CASE("devices of any vendor: figures that a reader can check") {
   const Route route = Network(mi300x).route(0, 5);  // one of seven links
   CHECK(route.links.size() == 1);
   CHECK(route.bandwidth_bytes_per_s == Approx(64e9));
+}
+
+TEST_CASE(
+    "devices that nobody measured run at the clock that their power leaves, by what all measured ones keep") {
+  // docs/accuracy.md, "The clock that power leaves": of the boost clock, peak and power of their datasheets.
+  const auto work_per_clock = [](const DeviceProfile& device, double ghz) {
+    return device.peak(DType::bf16) / 1e12 / ghz;
+  };
+  struct Measured {
+    const char* name;
+    double ghz;
+  };
+  std::vector<double> kept;
+  for (const Measured& m :
+       {Measured{"a100-sxm-80g", 1.41}, Measured{"a100-pcie-80g", 1.41}, Measured{"l40s", 2.52},
+        Measured{"h100-pcie-80g", 1.62}, Measured{"h100-sxm-80g", 1.83}, Measured{"h200-sxm-141g", 1.83},
+        Measured{"b200-sxm-180g", 1.86}, Measured{"gb200-186g", 2.06}}) {
+    const DeviceProfile device = catalog_device(m.name);
+    CHECK(device.calibrated);
+    kept.push_back(device.sustained_clock * device.training_speed * m.ghz /
+                   std::sqrt(device.peak_power_w / work_per_clock(device, m.ghz)));
+  }
+  std::sort(kept.begin(), kept.end());
+  const double median = (kept[3] + kept[4]) / 2;
+  CHECK(median == Approx(1.25).epsilon(0.02));
+  for (const Measured& m :
+       {Measured{"mi300x-192g", 2.1}, Measured{"mi325x-256g", 2.1}, Measured{"mi355x-288g", 2.4},
+        Measured{"mi250x-gcd-64g", 1.7}, Measured{"max-1550-128g", 1.6}, Measured{"gaudi2-96g", 1.65},
+        Measured{"gaudi3-128g", 1.75}}) {
+    const DeviceProfile device = catalog_device(m.name);
+    const double left = 1.25 * std::sqrt(device.peak_power_w / work_per_clock(device, m.ghz)) / m.ghz;
+    INFO(m.name);
+    CHECK_FALSE(device.calibrated);
+    CHECK(device.sustained_clock == Approx(std::min(left, 0.95)).epsilon(0.002));
+  }
 }
 
 TEST_CASE("a slice of TPUs grows and shrinks as a torus, with its hosts' ports") {
