@@ -233,6 +233,14 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
           "the plan's are split over {}: less memory, and another time",
           c.tp, c.etp));
   }
+  if (c.tp > 1 && plan.job->runtime.overlap_tensor) {
+    if (plan.job->runtime.fused_elementwise)
+      toml += "enable_async_tensor_parallel = true\n";
+    else  // which its compiler does
+      notes.emplace_back(
+          "tensor ranks' communication is not hidden beside their products without torch.compile; the plan's "
+          "is");
+  }
   std::vector<ExportedFile> extra;
   if (c.pp > 1) {
     toml += fmt::format("pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n",

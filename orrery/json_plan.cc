@@ -536,6 +536,14 @@ const Record<PlanAnswer>& plan_record() {
           .object(
               "fewer_devices", "a part of the devices on which a step takes no longer", subset_record(),
               [](const A& a) -> const auto& { return a.result.fewer; })
+          .object("tensor_overlap",
+                  "with the runtime's tensor overlap turned on, which is not searched: a plan that is faster",
+                  ranked_record(),
+                  [](const A& a) {
+                    return a.result.tensor_overlap ? std::optional<Ranked>(Ranked{*a.result.tensor_overlap,
+                                                                                  &a.result.plans.front()})
+                                                   : std::nullopt;
+                  })
           .list(
               "pareto", "the front of step time, cost, energy and memory of what was simulated",
               front_record(), [](const A& a) -> const auto& { return a.result.pareto; })

@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "base/units.h"
 #include "planner/evaluation/interval.h"
+#include "planner/hints/tensor_overlap_hint.h"
 #include "planner/search/guess.h"
 #include "program/runtime_profile.h"
 #include "proto/plan.pb.h"
@@ -43,7 +44,9 @@ std::string_view version() {
 
 planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner::Pins& pins,
                            const planner::SearchOptions& options) {
-  return planner::search(job, pins, options);
+  planner::SearchResult result = planner::search(job, pins, options);
+  planner::hint_at_tensor_overlap(pins, options, &result);
+  return result;
 }
 
 planner::SearchResult plan(const Question& question) {

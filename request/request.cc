@@ -12,6 +12,7 @@
 #include "planner/space/pin_options.h"
 #include "planner/space/space.h"
 #include "planner/uncertainty/site.h"
+#include "planner/space/tensor_overlap.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/site_calibration.h"
@@ -245,6 +246,8 @@ Question question_of(const Request& request) {
   if (imports.experts && *imports.experts != experts)
     ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
   return {std::move(job),     std::move(pins),
+  if (request.overlap_tensor)
+    planner::set_tensor_overlap(*request.overlap_tensor, pins.any_runtime, job.get());
           request.search,     !request.global_batch && !imports.global_batch,
           std::move(ignored), std::move(assumed)};
 }

@@ -34,6 +34,7 @@ struct Request {
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
   std::optional<planner::Offload> offload;
+  std::optional<bool> overlap_tensor;
   std::optional<int> lora_rank, freeze;
   std::optional<std::uint8_t> lora_targets;
   std::optional<double> lora_alpha;

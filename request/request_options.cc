@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/parse.h"
 #include "base/suggest.h"
 #include "planner/space/pin_options.h"
 #include "request/request.h"
@@ -45,6 +46,12 @@ bool fused_from_name(std::string_view name) {
   if (name != "fused" && name != "unfused")
     throw UserError(fmt::format("`attention` {} is unknown", name), "expected fused or unfused");
   return name == "fused";
+}
+
+bool overlapped_from_name(std::string_view name) {
+  const std::optional<bool> on = parse_switch(name);
+  if (!on) throw UserError(fmt::format("`overlap_tensor` {} is unknown", name), "expected on or off");
+  return *on;
 }
 
 Option input(std::string key, std::string help) {
@@ -118,6 +125,15 @@ void add_training(Request& request, std::vector<Setting>& all) {
                             request.optimizer, optimizer_from_name));
   all.push_back(name_option(training("attention", "fused|unfused", "the attention kernel", "the runtime's"),
                             request.fused_attention, fused_from_name));
+  all.push_back(name_option(
+      training("overlap_tensor", "on|off",
+               fmt::format(
+                   "whether the software is told to run tensor ranks' collectives beside their "
+                   "products ({} in megatron-core, {} in torchtitan); the answer says where that is faster",
+                   catalog_runtime("megatron-core").tensor_overlap_setting,
+                   catalog_runtime("torchtitan").tensor_overlap_setting),
+               "the runtime's"),
+      request.overlap_tensor, overlapped_from_name));
   all.push_back(name_option(training("offload", "none|optimizer|all",
                                      "what is kept in host memory. optimizer: its states and the gradients, "
                                      "which the host processors update; all: the weights too",

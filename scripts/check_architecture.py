@@ -39,6 +39,7 @@ ROOMS = {
     "planner/space": ["planner/closed_form", "program/executable"],
     "planner/evaluation": ["planner/uncertainty", "sim"],
     "planner/search": ["planner/space", "planner/evaluation"],
+    "planner/hints": ["planner/search"],
     "planner/runs": ["planner/search"],
     "compare": ["planner/runs"],
     "handover/keys": ["base"],
@@ -63,7 +64,7 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "orrery": ["request", "compare", "measurements/calibration", "measurements/compare", "exec/launch"],
+    "orrery": ["request", "planner/hints", "compare", "measurements/calibration", "measurements/compare", "exec/launch"],
     "orrery/schemas": ["orrery"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],

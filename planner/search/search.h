@@ -108,6 +108,10 @@ struct SearchResult {
   // A part of the devices on which a step takes no longer (fewer_devices.h), and the sentence that says so.
   std::optional<Subset> fewer;
   std::string why_fewer;
+  // With the software's tensor overlap turned on, which the search leaves as it is (planner/hints): a plan
+  // that is faster than all of these, and the sentence that says so, also of `why`.
+  std::optional<Evaluation> tensor_overlap;
+  std::string why_tensor_overlap;
   // Where the plans' cluster lists its groups of nodes in another order than the file: the sentence that says
   // so (group_order.h), also of `why`.
   std::string group_order;

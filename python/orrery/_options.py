@@ -23,6 +23,7 @@ class PlanOptions(TypedDict, total=False):
     precision: str
     optimizer: str
     attention: str
+    overlap_tensor: bool
     offload: str
     lora_rank: int
     lora_targets: Sequence[str] | str

@@ -104,6 +104,26 @@ TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer i
   CHECK(script.find("CUDA_DEVICE_MAX_CONNECTIONS=1") != std::string::npos);
 }
 
+TEST_CASE("tensor ranks' communication beside their products reaches whoever can run it so") {
+  Plan plan = llama_plan(2, 1, 4);
+  const auto with = [&](bool overlap, bool compiled) {
+    auto job = std::make_shared<Job>(*plan.job);
+    job->runtime.overlap_tensor = overlap;
+    job->runtime.fused_elementwise = compiled;
+    plan.job = job;
+  };
+  constexpr const char* kAsync = "enable_async_tensor_parallel = true";
+  with(true, true);
+  CHECK_THAT(export_plan(plan, ExportTarget::megatron).front().content, Catch::Contains("--tp-comm-overlap"));
+  CHECK_THAT(content_of(export_plan(plan, ExportTarget::torchtitan), "train.toml"), Catch::Contains(kAsync));
+  with(false, true);
+  CHECK_THAT(export_plan(plan, ExportTarget::megatron).front().content,
+             !Catch::Contains("--tp-comm-overlap"));
+  CHECK_THAT(content_of(export_plan(plan, ExportTarget::torchtitan), "train.toml"), !Catch::Contains(kAsync));
+  with(true, false);  // it is the compiler that does it
+  CHECK_THAT(content_of(export_plan(plan, ExportTarget::torchtitan), "train.toml"), !Catch::Contains(kAsync));
+}
+
 TEST_CASE("what a target cannot express stands as a note") {
   Plan plan = llama_plan(1, 1, 8);
   plan.choices.sync = Sync::parameter_server;

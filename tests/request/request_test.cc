@@ -69,6 +69,22 @@ TEST_CASE("options that change nothing of a workload are refused") {
   CHECK_THROWS_WITH(question_of(request), Catch::Contains("`lora_targets` without `lora_rank`"));
 }
 
+TEST_CASE("tensor overlap is the runtime's until it is said, over what is imported") {
+  Request request = gpt2();
+  CHECK(question_of(request).job->runtime.overlap_tensor);  // typical
+  set(request, "overlap-tensor", "off");
+  CHECK_FALSE(question_of(request).job->runtime.overlap_tensor);
+  request.from_megatron = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap";
+  CHECK_FALSE(question_of(request).job->runtime.overlap_tensor);
+  request.overlap_tensor.reset();
+  CHECK(question_of(request).job->runtime.overlap_tensor);
+  Request other = gpt2();
+  other.runtime = "deepspeed";
+  set(other, "overlap-tensor", "on");
+  CHECK_THROWS_WITH(question_of(other), Catch::Contains("`overlap_tensor` on, but deepspeed has no such"));
+  CHECK_THROWS_WITH(set(other, "overlap-tensor", "maybe"), Catch::Contains("expected one of on, off"));
+}
+
 TEST_CASE("imports fill what is not said") {
   Request request = gpt2();
   request.from_megatron = "--tensor-model-parallel-size 2 --global-batch-size 64 --lr 1";
