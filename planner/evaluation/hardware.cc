@@ -76,7 +76,7 @@ const std::vector<HardwareKey>& hardware_keys() {
       {"device-memory", "memory of a device, times", kLeast, kMost, with_device_memory_times},
       {"device-speed", "arithmetic and memory bandwidth of a device, times", kLeast, kMost,
        with_device_speed_times},
-      {"price", "USD a device hour", 1e-6, 1e6, with_price, nullptr,
+      {kPriceKey, "USD a device hour", 1e-6, 1e6, with_price, nullptr,
        "0 says that no price is known, in a cluster file"},
   };
   return keys;

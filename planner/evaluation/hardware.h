@@ -15,6 +15,7 @@ Cluster with_device_memory_times(Cluster cluster, double times);
 // Arithmetic, memory bandwidth and what a kernel takes at least; launches by the host, power and price stay.
 Cluster with_device_speed_times(Cluster cluster, double times);
 // USD an hour of every device.
+inline constexpr std::string_view kPriceKey = "price";
 Cluster with_price(Cluster cluster, double usd_per_device_hour);
 
 // Another device of the catalog in the place of every node's own, at its list price; the nodes' links stay.

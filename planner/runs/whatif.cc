@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/units.h"
+#include "planner/evaluation/hardware.h"
 #include "planner/runs/training_length.h"
 #include "planner/search/pareto.h"
 #include "sim/processes/isolate.h"
@@ -36,6 +37,42 @@ Answer plan_point(const Point& point, int jobs) {
   } catch (const NoAnswer& answer) {
     return {{}, answer.what(), false};
   }
+}
+
+// What is planned of a point: all but what its devices cost, which is alike for all of them and so ranks no
+// plan before another.
+Combination but_for_price(const Combination& vary) {
+  Combination searched;
+  for (const auto& [key, value] : vary)
+    if (key != kPriceKey) searched.emplace_back(key, value);
+  return searched;
+}
+
+// By point, the first that is planned alike.
+std::vector<std::size_t> planned_as(const std::vector<Point>& points) {
+  std::vector<std::size_t> first;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const Combination searched = but_for_price(points[i].vary);
+    std::size_t at = i;
+    if (searched.size() < points[i].vary.size())
+      for (std::size_t before = 0; before < i && at == i; ++before)
+        if (points[before].vary.size() == points[i].vary.size() &&
+            but_for_price(points[before].vary) == searched)
+          at = before;
+    first.push_back(at);
+  }
+  return first;
+}
+
+// The answer to a point that differs in its devices' price.
+Answer repriced(Answer answer, const Point& point) {
+  if (!answer.best) return answer;
+  Plan& plan = answer.best->evaluation.plan;
+  auto job = std::make_shared<Job>(*plan.job);
+  const double price = point.job->cluster.groups.front().node.price_usd_per_device_hour;
+  job->cluster = with_price(std::move(job->cluster), price);
+  plan.job = std::move(job);
+  return answer;
 }
 
 // By how much of the limit a total exceeds it; at most 0 where it does not.
@@ -161,17 +198,23 @@ std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, cons
   if (jobs <= 0) jobs = processors();
   // Most of a search is one process's listing and ordering of plans: points side by side use the processors
   // better than the simulations of one.
-  const int count = static_cast<int>(points.size());
+  const std::vector<std::size_t> first = planned_as(points);
+  std::vector<std::size_t> searched;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    if (first[i] == i) searched.push_back(i);
+  const int count = static_cast<int>(searched.size());
   const int of_each = std::max(1, jobs / std::max(1, count));
   sim::start_server();
   std::vector<Answer> answers(points.size());
   for_each_in_parallel(
       count, jobs,
       [&](int i) {
-        const auto at = static_cast<std::size_t>(i);
+        const std::size_t at = searched[static_cast<std::size_t>(i)];
         answers[at] = plan_point(points[at], of_each);
       },
       progress);
+  for (std::size_t i = 0; i < points.size(); ++i)
+    if (first[i] != i) answers[i] = repriced(answers[first[i]], points[i]);
   return answers;
 }
 

@@ -52,8 +52,9 @@ struct Answer {
   bool contradiction = false;  // the refusal is a UserError's: the pins contradict each other or the job
 };
 using Progress = std::function<void(int done, int total)>;
-// The search of each, in order, `jobs` threads at a time (0: as many as processors); the same whatever it is.
-// Starts the server of simulations (sim/processes/isolate.h). `progress` is called by the calling thread.
+// The search of each, once where points differ in the price of their devices alone, in order, `jobs` threads
+// at a time (0: as many as processors); the same whatever it is. Starts the server of simulations
+// (sim/processes/isolate.h). `progress` is called by the calling thread.
 std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress = {});
 
 // What is trained: tokens or samples. Nothing asked: a billion, which need not be whole steps.

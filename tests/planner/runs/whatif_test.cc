@@ -57,6 +57,38 @@ TEST_CASE("combinations multiply, the first key slowest, up to a thousand") {
   CHECK_THROWS_AS(combinations({{"a", {"1"}}, {"a", {"2"}}}), UserError);
 }
 
+TEST_CASE("points that differ in their devices' price alone are searched once") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 1024);
+  int searches = 0;
+  std::vector<Point> points;
+  for (const auto& [price, vary] : {std::pair(1.0, Combination{{"price", "1"}, {"tp", "1"}}),
+                                    {3.0, {{"price", "3"}, {"tp", "1"}}},
+                                    {3.0, {{"price", "3"}, {"tp", "2"}}},
+                                    {3.0, {{"tp", "1"}}}}) {
+    auto priced = std::make_shared<Job>(*job);
+    priced->cluster = with_price(priced->cluster, price);
+    Point point = point_of(priced);
+    point.vary = vary;
+    point.pins.tp = vary.back().second == "2" ? 2 : 1;
+    point.options.progress = [&searches](std::string_view what, int, int) {
+      searches += what == "listing plans" ? 1 : 0;
+    };
+    points.push_back(std::move(point));
+  }
+  const std::vector<Answer> answers = plan_points(points, 1);
+  CHECK(searches == 3);  // the last says no price, and is a question of its own
+  REQUIRE(answers[1].best);
+  CHECK(answers[1].best->evaluation.plan.choices == answers[0].best->evaluation.plan.choices);
+  CHECK(answers[1].best->evaluation.step_time_s() == answers[0].best->evaluation.step_time_s());
+  CHECK(answers[2].best->evaluation.plan.choices.tp == 2);
+  // What a search of its own says of the price.
+  const Answer alone = plan_points({points[1]}, 1).front();
+  CHECK(alone.best->evaluation.step_time_s() == answers[1].best->evaluation.step_time_s());
+  CHECK(alone.best->gap == answers[1].best->gap);
+  CHECK(usd_per_s(answers[1].best->evaluation.plan.job->cluster) ==
+        usd_per_s(alone.best->evaluation.plan.job->cluster));
+}
+
 TEST_CASE("a total is of whole steps, at the devices' price") {
   const auto job = make_job("gpt2", "dgx-a100", 8, 8, 1024);  // 8,192 tokens a step
   job->cluster = with_price(job->cluster, 2.5);
