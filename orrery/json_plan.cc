@@ -536,6 +536,13 @@ const Record<PlanAnswer>& plan_record() {
           .object(
               "fewer_devices", "a part of the devices on which a step takes no longer", subset_record(),
               [](const A& a) -> const auto& { return a.result.fewer; })
+          .object("less_sure_to_fit", "a plan that is faster, and fits with less than the wanted probability",
+                  ranked_record(),
+                  [](const A& a) {
+                    return a.result.unsure
+                               ? std::optional<Ranked>(Ranked{*a.result.unsure, &a.result.plans.front()})
+                               : std::nullopt;
+                  })
           .object("tensor_overlap",
                   "with the runtime's tensor overlap turned on, which is not searched: a plan that is faster",
                   ranked_record(),

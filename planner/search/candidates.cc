@@ -209,6 +209,7 @@ class Gathering {
     }
     // Who wants little memory does not ask what more would do.
     const bool asked = room_.bytes == std::numeric_limits<double>::infinity();
+    if (asked && memory.fits()) keep_faster(&result_.unsure, memory);
     if (asked && memory.needed <= memory.capacity * room_.fillable * (1 + kMoreMemory))
       keep_faster(&result_.almost_fits, memory);
   }

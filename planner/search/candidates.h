@@ -48,7 +48,9 @@ struct Candidates {
   std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
   Memory smallest_memory;
   std::optional<Candidate> almost_fits;  // with kMoreMemory more memory: the fastest of these by its estimate
-  std::optional<Candidate> larger;       // of those that fit, but have more than Room::bytes: likewise
+  // Of those that do not fit with the wanted probability, but are predicted to fit: likewise.
+  std::optional<Candidate> unsure;
+  std::optional<Candidate> larger;  // of those that fit, but have more than Room::bytes: likewise
 };
 constexpr std::size_t kMostPromising = 4096;
 constexpr double kMoreMemory = 0.1;        // the "10% more memory" of the sensitivities

@@ -48,6 +48,10 @@ constexpr int kKept = 64;
 constexpr std::int64_t kSurveyed = 100'000;
 constexpr std::size_t kParetoSimulated = 48;
 
+// Of the step: what a plan that may not fit must save to be said, and by the closed form to be simulated.
+constexpr double kWorthARisk = 0.05;
+constexpr double kWorthALook = 0.02;
+
 class Search {
  public:
   Search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options)
@@ -317,7 +321,32 @@ class Search {
           "need is not predicted.";
       if (const std::string few = few_workers(load_of(best)); !few.empty()) result_.why += " " + few;
     }
+    look_at_unsure();
     if (!result_.systems.empty()) result_.why += " " + which_suits(result_.systems, best);
+  }
+
+  // A plan that is predicted to fit, less surely than was asked for, and saves much: the fastest by the
+  // closed form, or what people run.
+  void look_at_unsure() {
+    const bool timed = options_.objective == Objective::step_time || options_.objective == Objective::cost;
+    if (!options_.subsets || !timed) return;
+    const Evaluation& best = done_.front();
+    std::optional<Evaluation> unsure;
+    if (of_recipe_ && of_recipe_->memory.fits() && !room_.holds(of_recipe_->memory)) unsure = of_recipe_;
+    const double flattered = best.step_time_s() / best.estimate_s;
+    if (const auto& other = candidates_.unsure;
+        other && other->times.estimate_s * flattered < (1 - kWorthALook) * best.step_time_s()) {
+      sim::SimulationOptions simulation;
+      simulation.keep_timeline = false;
+      simulation.condense = true;
+      Evaluation simulated = evaluation(*other, sim::simulate({job_, other->choices}, simulation));
+      if (!unsure || simulated.step_time_s() < unsure->step_time_s()) unsure = std::move(simulated);
+    }
+    if (!unsure || unsure->step_time_s() > (1 - kWorthARisk) * best.step_time_s()) return;
+    add_interval(&outlook_, response(unsure->plan.choices), &*unsure);
+    result_.why_unsure = faster_but_unsure(best, *unsure);
+    result_.why += " " + result_.why_unsure;
+    result_.unsure = std::move(unsure);
   }
 
   const Evaluation& fastest_done() const {
@@ -511,6 +540,7 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
     SearchOptions quick = options;
     quick.top = 1;
     quick.pareto = false;
+    quick.subsets = false;
     Subset subset{std::move(alone), {}, ""};
     try {
       subset.best = Search(part, pins, quick).run().plans.front();

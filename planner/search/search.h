@@ -43,8 +43,9 @@ struct SearchOptions {
   bool prove = false;
   // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
   bool pareto = false;
-  bool subsets = true;  // search the alike parts of a machine of heterogeneous devices by themselves, too,
-                        // and fewer devices where all divide badly
+  // Look for what is told beside the answer, too: what the alike parts of a machine of heterogeneous devices
+  // do by themselves, fewer devices where all divide badly, a faster plan that may not fit.
+  bool subsets = true;
   SearchProgress progress;  // may be empty
 };
 constexpr double kProveBudget_s = 6;  // beyond budget_s, in the same seconds
@@ -108,6 +109,10 @@ struct SearchResult {
   // A part of the devices on which a step takes no longer (fewer_devices.h), and the sentence that says so.
   std::optional<Subset> fewer;
   std::string why_fewer;
+  // A plan that is faster, and fits with less than the wanted probability; the sentence that says so, also of
+  // `why`.
+  std::optional<Evaluation> unsure;
+  std::string why_unsure;
   // With the software's tensor overlap turned on, which the search leaves as it is (planner/hints): a plan
   // that is faster than all of these, and the sentence that says so, also of `why`.
   std::optional<Evaluation> tensor_overlap;

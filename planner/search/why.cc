@@ -211,6 +211,16 @@ std::string price_of_memory(const Evaluation& best, const std::optional<Evaluati
                             describe(fastest->plan), best.step_time_s() / fastest->step_time_s());
 }
 
+std::string faster_but_unsure(const Evaluation& best, const Evaluation& unsure) {
+  const double fits = std::floor(100 * unsure.interval->fit_probability) / 100;
+  return fmt::format(
+      "{} is {:.1f}% faster ({} a step), but fits with {:.0f}% probability: `fit_probability` {:.2f} "
+      "searches "
+      "such plans.",
+      describe(unsure.plan), 100 * (1 - unsure.step_time_s() / best.step_time_s()),
+      human_seconds(unsure.step_time_s()), 100 * fits, fits);
+}
+
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
   if (best.plan.choices == recipe.plan.choices)
     return fmt::format("It is a plan that people run ({}).", name);

@@ -30,6 +30,8 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
 // What little memory costs in time, the least of all plans being `least_bytes`: one sentence or two.
 std::string price_of_memory(const Evaluation& best, const std::optional<Evaluation>& fastest,
                             double least_bytes);
+// What a plan saves that fits less surely than was asked for, and what would get it: one sentence.
+std::string faster_but_unsure(const Evaluation& best, const Evaluation& unsure);
 // What a known recipe would take beside the answer: one sentence.
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name);
 // What a plan must be warned of, whoever chose it: a precision that devices have no units for, tokens that

@@ -77,6 +77,30 @@ double exhaustive(const Question& question, const Choices& answer, bool* listed)
   return best;
 }
 
+// A plan with most of its memory full is faster and may not fit.
+SearchResult of_a_full_device(double fit_probability, bool beside) {
+  SearchOptions options;
+  options.top = 1;
+  options.fit_probability = fit_probability;
+  options.subsets = beside;
+  return planner::search(make_job("megatron-22b", "dgx-a100", 8, 8, 2048, "megatron-deepspeed"), {}, options);
+}
+
+TEST_CASE("a plan that is faster and less sure to fit is said, with what gets it") {
+  const SearchResult result = of_a_full_device(0.95, true);
+  REQUIRE(result.unsure);
+  const double fits = result.unsure->interval->fit_probability;
+  CHECK(fits >= 0.5);
+  CHECK(fits < 0.95);
+  CHECK(result.unsure->step_time_s() < 0.95 * result.plans.front().step_time_s());
+  CHECK_THAT(result.why_unsure, Catch::Contains("faster") && Catch::Contains("`fit_probability` 0."));
+  CHECK_THAT(result.why, Catch::Contains(result.why_unsure));
+  CHECK_FALSE(of_a_full_device(0.95, false).unsure);
+  // Asked for, a plan as fast is the answer, and nothing is left to be said of a plan as likely.
+  const SearchResult asked = of_a_full_device(std::floor(100 * fits) / 100, true);
+  CHECK(asked.plans.front().step_time_s() <= 1.01 * result.unsure->step_time_s());
+}
+
 // So many nodes with one V100 and as many with one A100.
 std::shared_ptr<Job> heterogeneous_job(const std::string& workload, int of_each, std::int64_t batch,
                                        int seq_len) {
