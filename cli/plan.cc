@@ -121,12 +121,12 @@ int run_plan(const PlanOptions& options) {
       return orrery::plan(job, question.pins, search);
     } catch (const NoAnswer&) {
       end_progress();
-      say_what_was_imported(question.ignored, question.assumed);
+      say_what_was_imported(question.ignored, question.settings_read, question.assumed);
       throw;
     }
   }();
   end_progress();
-  say_what_was_imported(question.ignored, question.assumed);
+  say_what_was_imported(question.ignored, question.settings_read, question.assumed);
   say_warnings(result.warnings);
 
   // Files first: where one cannot be written, the error stands alone.

@@ -14,8 +14,18 @@
 
 namespace orrery::cli {
 
-void say_what_was_imported(const std::vector<std::string>& ignored, const std::vector<std::string>& assumed) {
-  if (!ignored.empty()) fmt::print(stderr, "orrery: ignored: {}\n", fmt::join(ignored, "; "));
+void say_what_was_imported(const std::vector<std::string>& ignored, int settings_read,
+                           const std::vector<std::string>& assumed) {
+  std::vector<std::string> named;
+  for (const std::string& one : ignored)
+    if (layout().verbose || !is_harmless(one)) named.push_back(one);
+  if (const std::size_t more = ignored.size() - named.size(); more > 0)
+    named.push_back(fmt::format("{}{} that change nothing here or are said elsewhere (--verbose names them)",
+                                named.empty() ? "" : "and ", more));
+  if (!ignored.empty())
+    fmt::print(stderr, "orrery: {}ignored: {}\n",
+               settings_read > 0 ? fmt::format("{} read, ", counted(settings_read, "setting")) : "",
+               fmt::join(named, "; "));
   if (!assumed.empty())
     fmt::print(stderr, "orrery: assumed: {}\n", in_flags(fmt::format("{}", fmt::join(assumed, "; "))));
 }

@@ -8,8 +8,10 @@
 
 namespace orrery::cli {
 
-// On stderr, what of other systems' settings was not read, and what they do not say, if anything.
-void say_what_was_imported(const std::vector<std::string>& ignored, const std::vector<std::string>& assumed);
+// On stderr, how much of other systems' settings was read, what was not (what says nothing here by its number
+// alone, unless it is asked for), and what they do not say, if anything.
+void say_what_was_imported(const std::vector<std::string>& ignored, int settings_read,
+                           const std::vector<std::string>& assumed);
 
 // On stderr, how a workload's file was read where it did not say.
 void say_warnings(const std::vector<std::string>& warnings);

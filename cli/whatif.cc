@@ -61,7 +61,7 @@ int run_whatif(const WhatifOptions& options) {
       orrery::whatif({std::move(varied), std::move(all.points), goal, limits, options.jobs,
                       [](int done, int total) { show_progress("planning", done, total); }});
   end_progress();
-  say_what_was_imported(all.ignored, all.assumed);
+  say_what_was_imported(all.ignored, all.settings_read, all.assumed);
   say_warnings(warnings_of(result));
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));

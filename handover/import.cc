@@ -53,6 +53,7 @@ class Megatron {
   }
 
   Imported run() {
+    for (const std::string& word : words_) result_.read += word.starts_with("--") ? 1 : 0;
     while (at_ < words_.size()) read(words_[at_++]);
     finish();
     return std::move(result_);
@@ -263,6 +264,9 @@ class Megatron {
 
   void ignore(const std::string& flag) {
     result_.ignored.push_back(ignored_because("megatron", flag));
+    if (flag.starts_with("--")) --result_.read;
+    if (const std::string meant = misspelt_plan_setting("megatron", flag); !meant.empty())
+      result_.misspelt.push_back({flag, meant});
     for (const auto& [name, field] : kDimensions)
       if (name == flag && (inline_ || has_value()))
         if (const auto said = parse_whole(inline_ ? *inline_ : words_[at_]))
@@ -504,8 +508,7 @@ class DeepSpeed {
     if (const auto beside = s_.flag("tensor_parallel.tp_overlap_comm")) runtime.overlap_tensor = *beside;
     if (s_.flag("activation_checkpointing.cpu_checkpointing").value_or(false))
       runtime.host_activation_layers = kMostCount;  // all there are
-    const std::vector<std::string> rest = s_.rest("deepspeed");
-    result_.ignored.insert(result_.ignored.end(), rest.begin(), rest.end());
+    s_.tell_rest("deepspeed", &result_);
     return std::move(result_);
   }
 

@@ -40,6 +40,13 @@ struct DimensionFlag {
 };
 std::span<const DimensionFlag> dimension_flags();
 
+// A setting that its system does not have, and the one that was most likely meant
+// (handover/keys/known_keys.h).
+struct Misspelt {
+  std::string name, meant;
+  int line = 0;  // of the file; 0: of no file
+};
+
 struct Imported {
   Pins pins;
   ImportedRuntime runtime;
@@ -59,6 +66,8 @@ struct Imported {
   // Flags or keys that say nothing about the plan, in their order, each with the reason: "--lr: changes no
   // …".
   std::vector<std::string> ignored;
+  std::vector<Misspelt> misspelt;  // also among the ignored
+  int read = 0;                    // settings that were not ignored
 };
 
 // A shell-quoted argument list of Megatron-LM (core 0.20.0). `layers`: of the model, for flags that count

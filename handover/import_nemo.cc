@@ -80,8 +80,7 @@ class Nemo {
     result.tuning = adapters();
     result.dimensions = dimensions();
     result.ignored.insert(result.ignored.end(), more_ignored_.begin(), more_ignored_.end());
-    const std::vector<std::string> rest = s_.rest("nemo");
-    result.ignored.insert(result.ignored.end(), rest.begin(), rest.end());
+    s_.tell_rest("nemo", &result);
     return result;
   }
 

@@ -44,8 +44,7 @@ class Torchtitan {
       if (*name != "Adam" && *name != "AdamW") s_.refuse("optimizer.name", "Adam or AdamW");
       result_.optimizer = *name == "Adam" ? Optimizer::adam : Optimizer::adamw;
     }
-    const std::vector<std::string> rest = s_.rest("torchtitan");
-    result_.ignored.insert(result_.ignored.end(), rest.begin(), rest.end());
+    s_.tell_rest("torchtitan", &result_);
     return std::move(result_);
   }
 

@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "handover/import.h"
 #include "handover/keys/known_keys.h"
 
 namespace orrery::planner {
@@ -112,13 +114,13 @@ struct Settings::Leaves {
   }
 };
 
-Settings::Settings(std::shared_ptr<const Leaves> leaves, std::string file)
-    : file_(std::move(file)), leaves_(std::move(leaves)), order_(leaves_->order) {}
+Settings::Settings(std::shared_ptr<const Leaves> leaves, std::string file, std::string_view text)
+    : file_(std::move(file)), text_(text), leaves_(std::move(leaves)), order_(leaves_->order) {}
 
 Settings Settings::from_toml(std::string_view text, const std::string& file) {
   try {
     const toml::table table = toml::parse(text);
-    return {std::make_shared<Leaves>(Values(file).of(table, 0), file), file};
+    return {std::make_shared<Leaves>(Values(file).of(table, 0), file), file, text};
   } catch (const toml::parse_error& error) {
     throw UserError(file, static_cast<int>(error.source().begin.line), "not TOML",
                     "expected a file of settings");
@@ -128,7 +130,7 @@ Settings Settings::from_toml(std::string_view text, const std::string& file) {
 Settings Settings::from_yaml(std::string_view text, const std::string& file) {
   try {
     const YAML::Node node = YAML::Load(std::string(text));
-    return {std::make_shared<Leaves>(Values(file).of(node, 0), file), file};
+    return {std::make_shared<Leaves>(Values(file).of(node, 0), file), file, text};
   } catch (const YAML::Exception& error) {
     throw UserError(file, error.mark.line + 1, "not YAML", "expected a file of settings");
   }
@@ -145,7 +147,7 @@ Settings Settings::from_json(std::string_view text, const std::string& file) {
   } catch (const Json::out_of_range&) {
     throw UserError(file, 0, "a number beyond all bounds", "expected a file of settings");
   }
-  return {std::make_shared<Leaves>(json, file), file};
+  return {std::make_shared<Leaves>(json, file), file, text};
 }
 
 namespace {
@@ -291,6 +293,29 @@ std::vector<std::string> Settings::rest(std::string_view system) {
   std::vector<std::string> all = std::exchange(said_, {});
   for (const std::string& name : std::exchange(order_, {})) all.push_back(ignored_because(system, name));
   return all;
+}
+
+void Settings::tell_rest(std::string_view system, Imported* imported) {
+  imported->read += static_cast<int>(leaves_->order.size() - order_.size() - said_.size());
+  for (const std::string& name : order_)
+    if (const std::string meant = misspelt_plan_setting(system, name); !meant.empty())
+      imported->misspelt.push_back({name, meant, line_of(name)});
+  for (std::string& one : rest(system)) imported->ignored.push_back(std::move(one));
+}
+
+// Where its last part stands as a key: whoever misspells one does so once.
+int Settings::line_of(const std::string& name) const {
+  const auto dot = name.rfind('.');
+  const std::string key = dot == std::string::npos ? name : name.substr(dot + 1);
+  const auto in_a_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (std::size_t at = text_.find(key); at != std::string::npos; at = text_.find(key, at + 1)) {
+    if (at > 0 && in_a_word(text_[at - 1])) continue;
+    const std::size_t behind = text_.find_first_not_of("\"' \t", at + key.size());
+    if (behind == std::string::npos || (text_[behind] != ':' && text_[behind] != '=')) continue;
+    return 1 +
+           static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  }
+  return 0;
 }
 
 }  // namespace orrery::planner

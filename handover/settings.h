@@ -14,6 +14,8 @@
 
 namespace orrery::planner {
 
+struct Imported;
+
 // The text of a JSON object as YAML, a line a value.
 std::string yaml_of(const std::string& json);
 
@@ -47,14 +49,17 @@ class Settings {
   void ignore_all(std::string_view value, std::string_view why);
   // What nobody has asked for, each with a reason, in the file's order. `system`: handover/keys/known_keys.h.
   std::vector<std::string> rest(std::string_view system);
+  // The same, with what was read and what is misspelt.
+  void tell_rest(std::string_view system, Imported* imported);
   [[noreturn]] void refuse(const std::string& name, std::string_view expected) const;
 
  private:
   struct Leaves;
-  Settings(std::shared_ptr<const Leaves> leaves, std::string file);
+  Settings(std::shared_ptr<const Leaves> leaves, std::string file, std::string_view text);
+  int line_of(const std::string& name) const;
   bool asked(const std::string& name);
 
-  std::string file_;
+  std::string file_, text_;
   std::shared_ptr<const Leaves> leaves_;  // never changed
   std::vector<std::string> order_;        // names not yet asked for, as they stand
   std::vector<std::string> said_;

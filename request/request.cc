@@ -8,11 +8,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "handover/import.h"
+#include "handover/keys/known_keys.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/space/pin_options.h"
 #include "planner/space/space.h"
-#include "planner/uncertainty/site.h"
 #include "planner/space/tensor_overlap.h"
+#include "planner/uncertainty/site.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/site_calibration.h"
@@ -83,6 +84,18 @@ planner::Imported imported(const Request& request, const Workload& workload, int
   if (!request.from_nemo.empty())
     return planner::import_nemo(read_file(request.from_nemo), request.from_nemo, workload.layers, devices);
   return {};
+}
+
+// Whoever misspells a setting that is planned would be answered about another plan.
+void check_spelling(const planner::Imported& imports, const char* source, const Request& request) {
+  if (imports.misspelt.empty()) return;
+  const planner::Misspelt& first = imports.misspelt.front();
+  const std::string expected = fmt::format("did you mean {}?", first.meant);
+  if (source == std::string_view("from_megatron"))
+    throw UserError(fmt::format("`from_megatron`: {} is not known here", first.name), expected);
+  for (const std::string* file : {&request.from_deepspeed, &request.from_torchtitan, &request.from_nemo})
+    if (!file->empty())
+      throw UserError(*file, first.line, fmt::format("{} is not known here", first.name), expected);
 }
 
 // What was said, over what the workload says itself.
@@ -183,6 +196,7 @@ Question question_of(const Request& request) {
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const char* source = source_of(request);
   planner::Imported imports = imported(request, job->workload, job->cluster.devices());
+  check_spelling(imports, source, request);
   const FineTuning tuning = fine_tuning_of(request, job->workload, imports, &ignored);
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   if (!request.device.empty()) job->cluster = planner::with_device(std::move(job->cluster), request.device);
@@ -232,6 +246,8 @@ Question question_of(const Request& request) {
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
   if (request.fused_attention) check_attention(job->workload);
   planner::apply(imports.runtime, &job->runtime);
+  if (request.overlap_tensor)
+    planner::set_tensor_overlap(*request.overlap_tensor, pins.any_runtime, job.get());
   if (request.offload)
     planner::set_offload(*request.offload, job.get());
   else if (imports.offload)
@@ -245,11 +261,13 @@ Question question_of(const Request& request) {
   const int experts = planner::experts_of(job->workload);
   if (imports.experts && *imports.experts != experts)
     ignored.push_back(fmt::format("number of experts: {}, but the model has {}", *imports.experts, experts));
-  return {std::move(job),     std::move(pins),
-  if (request.overlap_tensor)
-    planner::set_tensor_overlap(*request.overlap_tensor, pins.any_runtime, job.get());
-          request.search,     !request.global_batch && !imports.global_batch,
-          std::move(ignored), std::move(assumed)};
+  return {
+      std::move(job),     std::move(pins), request.search,    !request.global_batch && !imports.global_batch,
+      std::move(ignored), imports.read,    std::move(assumed)};
+}
+
+bool is_harmless(std::string_view ignored) {
+  return planner::is_harmless(ignored);
 }
 
 }  // namespace orrery

@@ -69,8 +69,12 @@ struct Question {
   bool default_batch = false;  // the job's global batch is that of its devices, for nothing says another
   // What of another system's settings says nothing of a plan, each with the reason.
   std::vector<std::string> ignored;
+  int settings_read = 0;             // of such settings, that were not
   std::vector<std::string> assumed;  // where neither they nor the request say it, or both say otherwise
 };
+// Whether it says of a setting that it changes nothing of a plan, or that something else says it: who does
+// not ask for details need not read it.
+bool is_harmless(std::string_view ignored);
 // Reads the inputs and fills what was left open. Throws UserError.
 Question question_of(const Request& request);
 

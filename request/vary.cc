@@ -51,7 +51,9 @@ struct Prepared {
   whatif::Point point;
   std::shared_ptr<Job> job;  // the point's, before it is shared
   bool default_batch = false;
-  std::vector<std::string> ignored, assumed;
+  std::vector<std::string> ignored;
+  int settings_read = 0;
+  std::vector<std::string> assumed;
 };
 
 Prepared prepare(Request request, const whatif::Combination& combination) {
@@ -68,6 +70,7 @@ Prepared prepare(Request request, const whatif::Combination& combination) {
           job,
           question.default_batch,
           std::move(question.ignored),
+          question.settings_read,
           std::move(question.assumed)};
 }
 
@@ -139,7 +142,11 @@ Points points_of(const Request& request, const std::vector<whatif::Varied>& vari
     }
   }
   Points result;
-  if (!all.empty()) result.ignored = all.front().ignored, result.assumed = all.front().assumed;
+  if (!all.empty()) {
+    result.ignored = all.front().ignored;
+    result.assumed = all.front().assumed;
+    result.settings_read = all.front().settings_read;
+  }
   result.shared_batch = share_default_batch(all);
   for (Prepared& one : all) result.points.push_back(std::move(one.point));
   return result;

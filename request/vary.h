@@ -25,6 +25,7 @@ struct Points {
   // another training.
   bool shared_batch = false;
   std::vector<std::string> ignored, assumed;  // Question's, of the first point
+  int settings_read = 0;                      // likewise
 };
 // Every combination in the place of what `request` says. Throws UserError naming the combination that cannot
 // be read.

@@ -130,14 +130,18 @@ const std::array<Guess, 4>& guesses() {
   return all;
 }
 
+constexpr std::string_view kOfTheModel = ": the workload says what the model is";
+constexpr std::string_view kOfTheRuntime = ": the runtime profile says it (--runtime)";
+constexpr std::string_view kOfNothing = ": changes no time and no memory of a step";
+
 std::string said(const std::string& name, KeyEffect effect, std::string_view meaning) {
   switch (effect) {
     case KeyEffect::model:
-      return name + ": the workload says what the model is";
+      return name + std::string(kOfTheModel);
     case KeyEffect::runtime:
-      return name + ": the runtime profile says it (--runtime)";
+      return name + std::string(kOfTheRuntime);
     case KeyEffect::none:
-      return name + ": changes no time and no memory of a step";
+      return name + std::string(kOfNothing);
     case KeyEffect::unplanned:
       return meaning.empty()
                  ? name + ": changes time or memory, and is not planned"
@@ -192,6 +196,16 @@ std::string ignored_because(std::string_view system, const std::string& name) {
     for (const std::string_view part : guess.parts)
       if (lower.find(part) != std::string::npos) return said(name, guess.effect, "");
   return name + ": not known here";
+}
+
+bool is_harmless(std::string_view ignored) {
+  return ignored.ends_with(kOfTheModel) || ignored.ends_with(kOfTheRuntime) || ignored.ends_with(kOfNothing);
+}
+
+std::string misspelt_plan_setting(std::string_view system, const std::string& name) {
+  if (known_key(system, name) != nullptr) return {};
+  const std::string meant = misspelt(system, name);
+  return !meant.empty() && known_key(system, meant)->effect == KeyEffect::plan ? meant : std::string();
 }
 
 }  // namespace orrery::planner

@@ -30,5 +30,11 @@ const KnownKey* known_key(std::string_view system, std::string_view name);
 
 // "--lr: changes no time and no memory of a step": why a setting that is not honoured says nothing of a plan.
 std::string ignored_because(std::string_view system, const std::string& name);
+// Whether it says of a setting that it changes nothing of a plan, or that something else says it.
+bool is_harmless(std::string_view ignored);
+
+// The setting that an unknown name differs from in a letter or two, where that would be honoured: whoever
+// wrote it asked for something that nobody plans. Else empty.
+std::string misspelt_plan_setting(std::string_view system, const std::string& name);
 
 }  // namespace orrery::planner

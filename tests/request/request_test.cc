@@ -85,6 +85,33 @@ TEST_CASE("tensor overlap is the runtime's until it is said, over what is import
   CHECK_THROWS_WITH(set(other, "overlap-tensor", "maybe"), Catch::Contains("expected one of on, off"));
 }
 
+TEST_CASE("a misspelt setting that would be planned is refused, by its line where it has one") {
+  Request request = gpt2();
+  request.from_megatron = "--tensor-model-paralel-size 2 --lr 1";
+  CHECK_THROWS_WITH(question_of(request),
+                    Catch::Contains("`from_megatron`: --tensor-model-paralel-size is not known here") &&
+                        Catch::Contains("did you mean --tensor-model-parallel-size?"));
+  request.from_megatron = "--foo 2 --log-intervall 3 --tensor-model-parallel-size 2";  // of no plan
+  const Question read = question_of(request);
+  CHECK(read.ignored.size() == 2);
+  CHECK(read.settings_read == 1);
+  CHECK_FALSE(is_harmless(read.ignored.front()));
+  CHECK(is_harmless("--lr: changes no time and no memory of a step"));
+  const std::filesystem::path folder = std::filesystem::temp_directory_path();
+  const auto file = [&](const char* name, const char* text) {
+    write_file_atomically(folder / name, text);
+    return (folder / name).string();
+  };
+  Request json = gpt2();
+  json.from_deepspeed =
+      file("misspelt.json", "{\n \"zero_optimization\": {\n  \"overlap_com\": true\n }\n}\n");
+  CHECK_THROWS_WITH(question_of(json), Catch::Contains("misspelt.json:3: zero_optimization.overlap_com") &&
+                                           Catch::Contains("did you mean zero_optimization.overlap_comm?"));
+  Request toml = gpt2();
+  toml.from_torchtitan = file("misspelt.toml", "[parallelism]\ntensor_paralel_degree = 2\n");
+  CHECK_THROWS_WITH(question_of(toml), Catch::Contains("misspelt.toml:2: parallelism.tensor_paralel_degree"));
+}
+
 TEST_CASE("imports fill what is not said") {
   Request request = gpt2();
   request.from_megatron = "--tensor-model-parallel-size 2 --global-batch-size 64 --lr 1";
