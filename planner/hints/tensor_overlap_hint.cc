@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/error.h"
 #include "base/format.h"
 #include "base/parallel.h"
+#include "planner/closed_form/memory_model.h"
 #include "planner/evaluation/interval.h"
 #include "planner/search/agenda.h"
 #include "planner/search/candidates.h"
@@ -17,9 +17,7 @@ namespace orrery::planner {
 namespace {
 
 constexpr double kWorthSaying = 0.01;  // of the step
-// Choices that are simulated, and plans that the closed form keeps in order for them.
-constexpr std::size_t kSimulated = 3;
-constexpr int kKept = 8;
+constexpr std::size_t kSimulated = 2;  // choices
 
 double least_step_s(const SearchResult& result) {
   double least = result.plans.front().step_time_s();
@@ -27,21 +25,68 @@ double least_step_s(const SearchResult& result) {
   return result.nominal ? std::min(least, result.nominal->step_time_s()) : least;
 }
 
-// The most promising of as many choices that the setting reaches.
-std::vector<Candidate> promising(const std::shared_ptr<const Job>& job, const Pins& pins,
-                                 double fit_probability) {
-  Estimator estimator(job);
-  const Spread spread = spread_of(*job);
-  const Room room{std::min(1.0, fillable_share(fit_probability, spread))};
-  std::vector<Candidate> found;
-  for (const Candidate& one : gather(job, pins, Objective::step_time, kKept, estimator, room).promising) {
-    const auto known = [&](const Candidate& other) { return same_choice(one.choices, other.choices); };
-    if (tensor_overlap_reaches(*job, one.choices) && std::none_of(found.begin(), found.end(), known))
-      found.push_back(one);
-    if (found.size() == kSimulated) break;
+// The plans that the setting reaches and that the closed form makes fastest, below a limit: families best
+// bound first, until none can be among them.
+class Promising {
+ public:
+  Promising(const std::shared_ptr<const Job>& job, double fit_probability, double limit_s)
+      : job_(job), estimator_(job), memory_(job), limit_s_(limit_s) {
+    fillable_ = std::min(1.0, fillable_share(fit_probability, spread_of(*job)));
   }
-  return found;
-}
+
+  std::vector<Candidate> find(const Pins& pins) {
+    const auto reached = [this](const Choices& core) { return tensor_overlap_reaches(*job_, core); };
+    for (const auto& [bound_s, family] : families_by_bound(job_, pins, estimator_, reached)) {
+      if (bound_s >= threshold_s()) break;
+      look_into(family);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  double threshold_s() const {
+    return found_.size() < kSimulated ? limit_s_ : found_.back().times.estimate_s;
+  }
+
+  void look_into(const Family& family) {
+    for (const Recomputed& recomputed : *family.recomputes) {
+      for (const Sharding& sharding : *family.shardings) {
+        const Choices choices =
+            family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
+        if (estimator_.layout_bound_s(choices) >= threshold_s()) break;
+        const Memory memory = memory_.predict(choices);
+        if (!memory.fits(fillable_)) continue;
+        const Bound least = estimator_.lower_bound(choices);
+        if (least.step_s < threshold_s())
+          keep({choices, memory.total, estimator_.times(choices, least), 0, 0});
+      }
+    }
+  }
+
+  // Of each choice the fastest.
+  void keep(Candidate&& one) {
+    if (one.times.estimate_s >= threshold_s()) return;
+    for (Candidate& other : found_) {
+      if (!same_choice(one.choices, other.choices)) continue;
+      if (one.times.estimate_s < other.times.estimate_s) other = std::move(one);
+      return sort();
+    }
+    found_.push_back(std::move(one));
+    sort();
+  }
+  void sort() {
+    std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
+      return a.times.estimate_s < b.times.estimate_s;
+    });
+    found_.resize(std::min(found_.size(), kSimulated));
+  }
+
+  std::shared_ptr<const Job> job_;
+  Estimator estimator_;
+  MemoryModel memory_;
+  double fillable_ = 1, limit_s_;
+  std::vector<Candidate> found_;  // by rising estimate
+};
 
 std::optional<Evaluation> fastest_simulated(const std::shared_ptr<const Job>& job,
                                             const std::vector<Candidate>& candidates, int jobs) {
@@ -72,8 +117,9 @@ void hint_at_tensor_overlap(const Pins& pins, const SearchOptions& options, Sear
   const auto start = std::chrono::steady_clock::now();
   const auto overlapped = std::make_shared<Job>(job);
   set_tensor_overlap(true, pins.any_runtime, overlapped.get());
-  const std::vector<Candidate> candidates = promising(overlapped, pins, options.fit_probability);
   const double limit_s = least_step_s(*result) * (1 - kWorthSaying);
+  const std::vector<Candidate> candidates =
+      Promising(overlapped, options.fit_probability, limit_s).find(pins);
   std::optional<Evaluation> fastest = fastest_simulated(overlapped, candidates, options.jobs);
   result->search_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!fastest || fastest->step_time_s() > limit_s) return;
