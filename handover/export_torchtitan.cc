@@ -155,6 +155,20 @@ std::optional<int> every_layer_again(const Plan& plan, const Transformer& model)
   return std::nullopt;
 }
 
+// PyTorch's schedules that split backward passes run no compiled modules (pytorch/pytorch#161904).
+bool is_compiled(const Plan& plan, std::vector<std::string>* notes) {
+  const Choices& c = plan.choices;
+  const bool planned = plan.job->runtime.fused_elementwise;
+  if (c.pp == 1 || !splits_backward(c.schedule)) return planned;
+  notes->push_back(fmt::format(
+      "PyTorch splits no backward pass of compiled modules (pytorch/pytorch#161904): compile is off. The "
+      "plan's time is {}",
+      planned ? "that of compiled kernels: this is slower. `plan --schedule` plans without them"
+              : "without what a compiler fuses; its products are as fast as those of compiled runs, "
+                "which torchtitan was fitted to"));
+  return false;
+}
+
 }  // namespace
 
 std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
@@ -258,7 +272,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
       extra.push_back({"schedule.csv", schedule_csv(plan)});
     }
   }
-  toml += fmt::format("\n[compile]\nenable = {}\n", plan.job->runtime.fused_elementwise);  // off unless said
+  toml += fmt::format("\n[compile]\nenable = {}\n", is_compiled(plan, &notes));  // off unless said
   toml += "\n[experimental]\ncustom_import = \"flavor\"\n";
   toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
                       name_of(every ? Recompute::selective : c.recompute));

@@ -73,10 +73,11 @@ class Accepted {
     for (const std::string& name : said.dimension())
       if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
         fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
+    constexpr std::array<std::string_view, 4> kWithout = {"sequence_parallel", "selective",
+                                                          "zero_0_beside_others", "compiled_split_backward"};
     for (const std::string& name : said.without())
-      if (name != "sequence_parallel" && name != "selective" && name != "zero_0_beside_others")
-        fail("abilities", "is without '" + name + "'",
-             "sequence_parallel, selective or zero_0_beside_others");
+      if (std::find(kWithout.begin(), kWithout.end(), name) == kWithout.end())
+        fail("abilities", "is without '" + name + "'", fmt::format("one of {}", fmt::join(kWithout, ", ")));
     for (const std::string& name : said.recompute_module()) module("abilities", name);
   }
 

@@ -10,6 +10,7 @@
 #include "handover/import.h"
 #include "handover/keys/known_keys.h"
 #include "planner/evaluation/hardware.h"
+#include "planner/space/abilities.h"
 #include "planner/space/pin_options.h"
 #include "planner/space/space.h"
 #include "planner/space/tensor_overlap.h"
@@ -184,6 +185,17 @@ std::int64_t samples_for(const planner::Pins& pins, std::int64_t of_each) {
   return pins.schedule == Schedule::dualpipe_v ? std::max(whole, 2 * micro_batch) : whole;
 }
 
+// Whoever pins a schedule that the runtime runs without its compiler is answered about that: what was
+// assumed; nothing where it runs as it is.
+std::string settle_compiler(const planner::Pins& pins, RuntimeProfile* runtime) {
+  if (!pins.schedule || pins.pp.value_or(2) == 1 || pins.any_runtime ||
+      !planner::is_compiled_in_vain(*runtime, *pins.schedule))
+    return "";
+  runtime->fused_elementwise = false;
+  return fmt::format("{} runs `schedule` {} without its compiler, which fuses kernels elsewhere",
+                     runtime->name, name_of(*pins.schedule));
+}
+
 }  // namespace
 
 Question question_of(const Request& request) {
@@ -246,6 +258,8 @@ Question question_of(const Request& request) {
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
   if (request.fused_attention) check_attention(job->workload);
   planner::apply(imports.runtime, &job->runtime);
+  if (std::string text = settle_compiler(pins, &job->runtime); !text.empty())
+    assumed.push_back(std::move(text));
   if (request.overlap_tensor)
     planner::set_tensor_overlap(*request.overlap_tensor, pins.any_runtime, job.get());
   if (request.offload)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "program/schedule.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -19,6 +21,11 @@ void add(List& list, const Value& value) {
 
 }  // namespace
 
+bool is_compiled_in_vain(const RuntimeProfile& runtime, Schedule schedule) {
+  return splits_backward(schedule) && runtime.fused_elementwise && runtime.abilities &&
+         has(runtime.abilities->without, "compiled_split_backward");
+}
+
 bool keeps_whole_states_beside_others(const Choices& c) {
   return c.zero == 0 && (c.cp > 1 || (c.dp > 1 && (c.tp > 1 || c.pp > 1 || c.ep > 1)));
 }
@@ -32,6 +39,8 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     if (degree > 1 && !has(can.dimensions, name)) return fmt::format("{} has no {}", runtime.name, name);
   if (c.pp > 1 && !has(can.schedules, name_of(c.schedule)))
     return fmt::format("{} has no {} schedule", runtime.name, name_of(c.schedule));
+  if (c.pp > 1 && is_compiled_in_vain(runtime, c.schedule))
+    return fmt::format("{} runs no {} schedule with compiled kernels", runtime.name, name_of(c.schedule));
   if (has(can.without, "zero_0_beside_others") && keeps_whole_states_beside_others(c))
     return fmt::format("{} shards states wherever replicas are not the only form of parallelism",
                        runtime.name);
@@ -61,7 +70,10 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   for (const auto& [name, pin] :
        {std::pair("tp", pins.tp), {"pp", pins.pp}, {"cp", pins.cp}, {"ep", pins.ep}})
     if (pin.value_or(1) > 1) add(can.dimensions, name);
-  if (pins.schedule) add(can.schedules, name_of(*pins.schedule));
+  if (pins.schedule) {
+    add(can.schedules, name_of(*pins.schedule));
+    if (splits_backward(*pins.schedule)) std::erase(can.without, "compiled_split_backward");
+  }
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
   if (pins.shard_group) can.shard_groups = true;
   if (pins.sequence_parallel.value_or(false)) std::erase(can.without, "sequence_parallel");

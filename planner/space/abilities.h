@@ -13,6 +13,9 @@ namespace orrery::planner {
 // where it can, or where its profile does not say what it can.
 std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices);
 
+// Whether kernels are compiled under a schedule that the runtime runs without its compiler alone.
+bool is_compiled_in_vain(const RuntimeProfile& runtime, Schedule schedule);
+
 // Whether replicas or context ranks hold all states each where there are other ranks, too.
 bool keeps_whole_states_beside_others(const Choices& choices);
 

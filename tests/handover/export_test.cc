@@ -239,6 +239,23 @@ TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble sc
   CHECK(count('W') == 4 * plan.micro_batches());
 }
 
+TEST_CASE("torchtitan's compiler is off under schedules that split backward passes, and a NOTE says so") {
+  Plan plan = llama_plan(2, 2, 4);
+  for (const auto& [schedule, compiled] : {std::pair(Schedule::one_f_one_b, true),
+                                           {Schedule::zero_bubble, false},
+                                           {Schedule::dualpipe_v, false}}) {
+    plan.choices.schedule = schedule;
+    plan.choices.interleave = schedule == Schedule::dualpipe_v ? 2 : 1;
+    CAPTURE(name_of(schedule));
+    const auto files = export_plan(plan, ExportTarget::torchtitan);
+    const std::string& toml = content_of(files, "train.toml");
+    CHECK(toml.find(compiled ? "[compile]\nenable = true" : "[compile]\nenable = false") !=
+          std::string::npos);
+    CHECK((content_of(files, "launch.sh").find("# NOTE: PyTorch splits no backward pass") ==
+           std::string::npos) == compiled);
+  }
+}
+
 TEST_CASE("chunks in a V go to torchtitan, whose schedule is one of those, and to nobody else") {
   Plan plan = llama_plan(2, 2, 4);
   plan.choices.schedule = Schedule::dualpipe_v;

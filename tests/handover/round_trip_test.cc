@@ -11,6 +11,7 @@
 #include "handover/export_common.h"
 #include "handover/import.h"
 #include "planner/space/space.h"
+#include "program/schedule.h"
 #include "tests/support/jobs.h"
 #include "workloads/fine_tuning.h"
 
@@ -238,7 +239,9 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
     INFO(variant.name << "\n" << toml);
     const Imported read = import_torchtitan(toml, "train.toml", 32, variant.devices);
     check_same(plan, read, false);
-    CHECK(read.runtime.fused_elementwise == plan.job->runtime.fused_elementwise);
+    const bool splits =
+        plan.choices.pp > 1 && splits_backward(plan.choices.schedule);  // which no compiler does
+    CHECK(read.runtime.fused_elementwise == (plan.job->runtime.fused_elementwise && !splits));
   }
 }
 

@@ -56,6 +56,18 @@ TEST_CASE("the default batch is of whole pinned micro-batches") {
   CHECK(question_of(request).job->training.global_batch == 16);
 }
 
+TEST_CASE("a pinned schedule that a runtime does not compile is planned without its compiler") {
+  Request request = gpt2();
+  request.runtime = "torchtitan";
+  CHECK(question_of(request).job->runtime.fused_elementwise);
+  request.pins.schedule = Schedule::zero_bubble;
+  const Question question = question_of(request);
+  CHECK_FALSE(question.job->runtime.fused_elementwise);
+  CHECK_THAT(question.assumed.at(0), Catch::Contains("`schedule` zero-bubble without its compiler"));
+  request.runtime = "megatron-core";
+  CHECK(question_of(request).job->runtime.fused_elementwise);
+}
+
 TEST_CASE("options that change nothing of a workload are refused") {
   Request towers = gpt2();
   towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";

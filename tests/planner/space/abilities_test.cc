@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "planner/space/space.h"
+#include "program/schedule.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -167,6 +168,25 @@ TEST_CASE("whole states on replicas beside other ranks are not offered where the
   pins.tp = 2;
   CHECK(any(enumerate(job, pins), whole));
   CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), {}), whole));
+}
+
+TEST_CASE(
+    "schedules that split backward passes are searched where a runtime that compiles none is not told to") {
+  auto job = std::make_shared<Job>(*make_job("gpt2", "dgx-a100", 8, 32, 128, "torchtitan"));
+  const auto splits = [](const Choices& c) { return c.pp > 1 && splits_backward(c.schedule); };
+  REQUIRE(job->runtime.fused_elementwise);
+  CHECK_FALSE(any(enumerate(job, {}), splits));
+  Choices split;
+  split.pp = 2;
+  split.schedule = Schedule::zero_bubble;
+  CHECK(why_cannot_run(job->runtime, split) ==
+        "torchtitan runs no zero-bubble schedule with compiled kernels");
+  Pins pins;
+  pins.schedule = Schedule::zero_bubble;
+  CHECK(any(enumerate(job, pins), splits));
+  job->runtime.fused_elementwise = false;
+  CHECK(any(enumerate(job, {}), splits));
+  CHECK_FALSE(why_cannot_run(job->runtime, split));
 }
 
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
