@@ -381,9 +381,12 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--optimizer",
             t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
   if (t.optimizer == Optimizer::sgd) flags.add("--sgd-momentum", 0);  // 0.9 unless said
-  // FlashAttention has no sinks.
+  // FlashAttention has no sinks. Heads whose values are narrower than their keys (latent attention)
+  // Transformer Engine keeps from FlashAttention 2 (up to 2.16: dot_product_attention/utils.py), and
+  // FlashAttention 3 is Hopper's: it picks one.
   flags.add("--attention-backend", !t.fused_attention      ? "unfused"
                                    : model.attention_sinks ? "fused"
+                                   : model.mla             ? "auto"
                                                            : "flash");
   model_flags(plan, model, flags, &notes);
   host_flags(plan, flags);

@@ -145,6 +145,19 @@ TEST_CASE("a layout has the embedding, each layer, the further tokens' modules a
   CHECK(script_of(plan, ExportTarget::megatron).find("--mtp-num-layers 1") != std::string::npos);
 }
 
+TEST_CASE(
+    "Megatron-LM leaves latent attention's kernel to Transformer Engine, which keeps FlashAttention 2 from "
+    "it") {
+  for (const char* model : {"deepseek-v3", "deepseek-v2-lite", "kimi-k2"})
+    check_holds(script_of(plan_of(model), ExportTarget::megatron), {"--attention-backend auto"});
+  check_holds(script_of(plan_of("llama-3-8b"), ExportTarget::megatron), {"--attention-backend flash"});
+  Plan unfused = plan_of("deepseek-v3");
+  const auto job = std::make_shared<Job>(*unfused.job);
+  job->training.fused_attention = false;
+  unfused.job = job;
+  check_holds(script_of(unfused, ExportTarget::megatron), {"--attention-backend unfused"});
+}
+
 TEST_CASE("Megatron-LM gets GPT-OSS's biases, sinks, bounds and its own router") {
   for (const Plan& plan :
        {plan_of("gpt-oss-20b"),
