@@ -50,6 +50,8 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     return fmt::format("{} shards over all replicas, not over groups of them", runtime.name);
   if (c.sequence_parallel && c.tp > 1 && has(can.without, "sequence_parallel"))
     return fmt::format("{} has no sequence parallelism", runtime.name);
+  if (!c.sequence_parallel && c.tp > 1 && has(can.without, "whole_sequences"))
+    return fmt::format("{} splits sequences wherever there are tensor ranks", runtime.name);
   if (c.recompute == Recompute::selective && has(can.without, "selective"))
     return fmt::format("{} has no selective recomputation", runtime.name);
   Choices own;
@@ -76,7 +78,8 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   }
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
   if (pins.shard_group) can.shard_groups = true;
-  if (pins.sequence_parallel.value_or(false)) std::erase(can.without, "sequence_parallel");
+  if (pins.sequence_parallel)
+    std::erase(can.without, *pins.sequence_parallel ? "sequence_parallel" : "whole_sequences");
   if (pins.zero == 0) std::erase(can.without, "zero_0_beside_others");
   if (pins.recompute == Recompute::selective) {
     std::erase(can.without, "selective");

@@ -52,9 +52,9 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
       local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})),
       runtime_(able(job_->runtime, pins)),
       asked_(options_asked(pins)) {
-  // Plans begin without sharding: it is said of leaves.
-  if (runtime_.abilities)
-    shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
+  if (!runtime_.abilities) return;
+  shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
+  splits_sequences_ = std::erase(runtime_.abilities->without, "whole_sequences") > 0;
 }
 
 bool Admission::keeps_states_so(const Choices& c) const {
@@ -135,7 +135,7 @@ bool Admission::admit_unable() {
     in_pipeline.push_back(zero);
   } else {
     runtime_.abilities.reset();
-    shards_beside_others_ = false;
+    shards_beside_others_ = splits_sequences_ = false;
   }
   forget();
   return true;

@@ -26,6 +26,10 @@ class Admission {
   bool supported(const Choices& choices);
   // Whether the runtime has states sharded or whole as these are, beside what `supported` says of them.
   bool keeps_states_so(const Choices& choices) const;
+  // Whether tensor ranks hold sequences so, whole or split.
+  bool holds_sequences_so(const Choices& choices) const {
+    return choices.tp == 1 || choices.sequence_parallel || !splits_sequences_;
+  }
   // Whether this very plan passes, asked anew: its refusal counts as that of a plan that came far.
   bool passes(const Choices& choices) { return accepted(choices, /*depth=*/2, /*whole=*/true); }
   // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
@@ -68,7 +72,8 @@ class Admission {
   Choices fixed_;
   bool local_ = false;
   RuntimeProfile runtime_;  // whose abilities count
-  bool shards_beside_others_ = false;
+  // Plans begin without sharding and with whole sequences: what is not of `runtime_` here is said of leaves.
+  bool shards_beside_others_ = false, splits_sequences_ = false;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::vector<std::string> asked_;  // options that are pinned, and the batch, as messages write them

@@ -460,6 +460,7 @@ class Enumerator {
                                   : choices.tp == 1 && sequence_parallel)
         continue;
       choices.sequence_parallel = sequence_parallel;
+      if (!admission_.holds_sequences_so(choices)) continue;
       if (!sequence_divides(choices)) {
         if (pins_.sequence_parallel) admission_.skip(choices, Admission::Skipped::sequence);
         continue;

@@ -189,6 +189,23 @@ TEST_CASE(
   CHECK_FALSE(why_cannot_run(job->runtime, split));
 }
 
+TEST_CASE("tensor ranks hold whole sequences only where the runtime does not split them all, or by a pin") {
+  const auto whole = [](const Choices& c) { return c.tp > 1 && !c.sequence_parallel; };
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 128, "torchtitan");
+  const auto plans = enumerate(job, {});
+  CHECK_FALSE(any(plans, whole));
+  CHECK(any(plans, [](const Choices& c) { return c.tp > 1 && c.pp > 1; }));
+  CHECK_FALSE(any(plans, [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); }));
+  CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), {}), whole));
+  Pins pins;
+  pins.sequence_parallel = false;
+  const auto pinned = enumerate(job, pins);
+  CHECK(any(pinned, whole));
+  Choices alone;
+  alone.tp = 2;
+  CHECK(why_cannot_run(job->runtime, alone) == "torchtitan splits sequences wherever there are tensor ranks");
+}
+
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
   const RuntimeProfile base = catalog_runtime("megatron-core");
   REQUIRE(base.abilities);
