@@ -69,8 +69,11 @@ TEST_CASE(
   const auto in_a_v = [](const Choices& c) { return c.schedule == Schedule::dualpipe_v; };
   Pins pins;
   pins.recompute = Recompute::none;
-  for (const char* without : {"megatron-core", "torchtitan", "jax", "nemo", "deepspeed"})
+  for (const char* without : {"megatron-core", "jax", "nemo", "deepspeed"})
     CHECK_FALSE(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, without), pins), in_a_v));
+  const auto titan = make_job("gpt2", "dgx-a100", 8, 32, 128, "torchtitan");
+  titan->runtime.fused_elementwise = false;
+  CHECK(any(enumerate(titan, pins), in_a_v));
   const auto job = make_job("gpt2", "dgx-a100", 8, 32, 128, "orrery-gpu");
   const auto plans = enumerate(job, pins);
   CHECK(any(plans, in_a_v));
