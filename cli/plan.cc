@@ -62,6 +62,7 @@ std::string surprises(const planner::SearchResult& result, planner::Objective ob
   if (!result.why_fewer.empty()) text += sentences(result.why_fewer, columns());
   if (!result.why_unsure.empty()) text += sentences(in_flags(result.why_unsure), columns());
   if (!result.why_tensor_overlap.empty()) text += sentences(in_flags(result.why_tensor_overlap), columns());
+  if (!result.beyond_replicas.empty()) text += sentences(in_flags(result.beyond_replicas), columns());
   if (!result.group_order.empty()) text += sentences(result.group_order, columns());
   if (!result.price_of_memory.empty()) text += sentences(result.price_of_memory, columns());
   if (result.nominal && result.nominal->step_time_s() < answer.step_time_s())

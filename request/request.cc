@@ -162,6 +162,11 @@ bool has_layer_norms(const Workload& workload) {
                      [](const Operator& op) { return op.kind == OperatorKind::norm; });
 }
 
+// Images, encoders with decoders and the like: what trains them splits nothing but the batch.
+bool is_graph_with_norms(const Workload& workload) {
+  return !workload.transformer && has_layer_norms(workload);
+}
+
 // Recommenders: their tables are shared between devices, which plain data parallelism does not do.
 bool has_tables(const Workload& workload) {
   return std::any_of(workload.operators.begin(), workload.operators.end(),
@@ -224,7 +229,9 @@ Question question_of(const Request& request) {
     job->runtime = catalog_runtime(imports.software);
     assumed.push_back(fmt::format("`runtime` {}, which `{}` is for", imports.software, source));
   } else {
-    job->runtime = default_runtime(use);
+    job->runtime = use == RuntimeUse::gpu && is_graph_with_norms(job->workload)
+                       ? catalog_runtime("typical-data-parallel")
+                       : default_runtime(use);
   }
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -25,6 +26,7 @@
 #include "planner/search/subsets.h"
 #include "planner/search/systems.h"
 #include "planner/search/why.h"
+#include "planner/space/abilities.h"
 
 namespace orrery::planner {
 namespace {
@@ -51,6 +53,8 @@ constexpr std::size_t kParetoSimulated = 48;
 // Of the step: what a plan that may not fit must save to be said, and by the closed form to be simulated.
 constexpr double kWorthARisk = 0.05;
 constexpr double kWorthALook = 0.02;
+// Of a step: less is not worth a sentence.
+constexpr double kLeastSavedByTensorRanks = 0.005;
 
 class Search {
  public:
@@ -525,7 +529,9 @@ const Subset* best_subset(const SearchResult& result, Objective objective) {
   return best;
 }
 
-SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
+namespace {
+
+SearchResult searched(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   const Cluster file = job->cluster;
   const SplitJob split = with_best_splits(job, pins, options);
   job = with_group_order(split.job, pins, options);
@@ -562,6 +568,62 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
     }
   }
   if (!result.subsets.empty()) result.why += " " + compared_to_subsets(result, options.objective);
+  return result;
+}
+
+// Software that trains general graphs splits the batch alone, whoever plans one without naming a runtime.
+bool is_for_replicas(const Job& job) {
+  return job.runtime.default_for == "gpu-graphs";
+}
+
+// Nothing that such software runs can be had: then what is planned of language models.
+SearchResult beyond_replicas(const std::shared_ptr<const Job>& job, const Pins& pins,
+                             const SearchOptions& options) {
+  const auto any = std::make_shared<Job>(*job);
+  any->runtime.abilities = default_runtime(RuntimeUse::gpu).abilities;
+  SearchResult result = searched(any, pins, options);
+  const Choices& best = result.plans.front().plan.choices;
+  const auto unable = why_cannot_run(job->runtime, best);
+  if (!unable) return result;
+  result.beyond_replicas =
+      fmt::format("{}, but data parallelism alone cannot be had here{}.", *unable,
+                  best.tp > 1 ? ": only Orrery's own executor splits operators of such a model" : "");
+  result.why += " " + result.beyond_replicas;
+  return result;
+}
+
+std::string saved_by_tensor_ranks(const Evaluation& best, const Plan& split) {
+  const double split_s = evaluate(split).step_time_s();
+  const double saved = 1 - split_s / best.step_time_s();
+  if (saved < kLeastSavedByTensorRanks) return "";
+  return fmt::format(
+      "{} would take {}, {:.1f}% less, but only Orrery's own executor splits operators of such a model: pin "
+      "`tp` {} to plan it.",
+      describe(split), human_seconds(split_s), 100 * saved, split.choices.tp);
+}
+
+}  // namespace
+
+SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
+  if (!is_for_replicas(*job) || pins.any_runtime || pins.tp.value_or(1) > 1)
+    return searched(job, pins, options);
+  SearchResult result;
+  try {
+    result = searched(job, pins, options);
+  } catch (const NoAnswer&) {
+    return beyond_replicas(job, pins, options);
+  } catch (const UserError&) {  // fewer samples than devices, say
+    const std::exception_ptr refusal = std::current_exception();
+    try {
+      return beyond_replicas(job, pins, options);
+    } catch (const std::exception&) {
+      std::rethrow_exception(refusal);
+    }
+  }
+  if (pins.tp || options.objective != Objective::step_time) return result;
+  if (const auto split = best_with_tensor_ranks(job, pins, options))
+    result.beyond_replicas = saved_by_tensor_ranks(result.plans.front(), *split);
+  if (!result.beyond_replicas.empty()) result.why += " " + result.beyond_replicas;
   return result;
 }
 

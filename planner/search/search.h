@@ -117,6 +117,9 @@ struct SearchResult {
   // that is faster than all of these, and the sentence that says so, also of `why`.
   std::optional<Evaluation> tensor_overlap;
   std::string why_tensor_overlap;
+  // Where replicas are all that software has for such a model: what tensor ranks would save, or that nothing
+  // fits without them; also of `why`.
+  std::string beyond_replicas;
   // Where the plans' cluster lists its groups of nodes in another order than the file: the sentence that says
   // so (group_order.h), also of `why`.
   std::string group_order;

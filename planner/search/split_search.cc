@@ -81,4 +81,24 @@ SplitJob with_best_splits(const std::shared_ptr<const Job>& job, const Pins& pin
   return result;
 }
 
+std::optional<Plan> best_with_tensor_ranks(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                           const SearchOptions& options) {
+  const auto able = std::make_shared<Job>(*job);
+  if (able->runtime.abilities) able->runtime.abilities->dimensions.emplace_back("tp");
+  const std::shared_ptr<const Job> split = with_best_splits(able, pins, options).job;
+  Estimator estimator(split);
+  try {
+    const Fitting found = gather_fitting(split, pins, options.objective, 1, estimator, spread_of(*split),
+                                         options.fit_probability);
+    const std::vector<Candidate>& all = found.candidates.promising;
+    const auto best = std::min_element(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+      return a.expected < b.expected;
+    });
+    if (best != all.end() && best->choices.tp > 1) return Plan{split, best->choices};
+  } catch (const NoAnswer&) {
+    // Nothing fits.
+  }
+  return std::nullopt;
+}
+
 }  // namespace orrery::planner

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "planner/search/search.h"
 #include "planner/space/pins.h"
@@ -23,5 +24,10 @@ struct SplitJob {
 // What is pinned has its own way alone. Transformers have none.
 SplitJob with_best_splits(const std::shared_ptr<const Job>& job, const Pins& pins,
                           const SearchOptions& options);
+
+// The plan with tensor ranks that the closed form puts first, whether the runtime has them or not; none where
+// it puts one without first, or none fits.
+std::optional<Plan> best_with_tensor_ranks(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                           const SearchOptions& options);
 
 }  // namespace orrery::planner

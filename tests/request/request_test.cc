@@ -35,6 +35,12 @@ TEST_CASE("what is left open follows from the workload and the cluster") {
   Request towers = gpt2();
   towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";
   CHECK(question_of(towers).job->training.optimizer == Optimizer::adam);
+  // What trains them splits the batch alone; tables of recommenders are shared.
+  for (const char* graph : {"vit-base-patch16-224", "t5-small", "whisper-tiny", "clip-vit-base-patch32"}) {
+    towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/" + graph + ".json";
+    CHECK(question_of(towers).job->runtime.name == "typical-data-parallel");
+  }
+  towers.workload = "dlrm";
   CHECK(question_of(towers).job->runtime.name == "typical");
   Request tpus = gpt2();
   tpus.cluster = "tpu-v5p-8x8x8";

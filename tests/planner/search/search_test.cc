@@ -129,6 +129,30 @@ void check_exhaustive(const std::vector<Question>& questions) {
   }
 }
 
+TEST_CASE(
+    "a graph that data-parallel software trains is planned so, and what tensor ranks would save is said") {
+  const char* t5 = ORRERY_TEST_DATA "/huggingface/t5-small.json";
+  const auto job = make_job(t5, "dgx-a100", 16, 128, 0, "typical-data-parallel");
+  SearchOptions options;
+  options.rank = Rank::nominal;
+  const auto of = [](const SearchResult& result) { return result.plans.front().plan.choices; };
+  const SearchResult result = planner::search(job, {}, options);
+  CHECK((of(result).tp == 1 && of(result).pp == 1));
+  CHECK_THAT(result.beyond_replicas,
+             Catch::Contains("TP 8") && Catch::Contains("only Orrery's own executor"));
+  CHECK_THAT(result.why, Catch::Contains(result.beyond_replicas));
+  Pins pins;
+  pins.tp = 8;
+  const SearchResult pinned = planner::search(job, pins, options);
+  CHECK(of(pinned).tp == 8);
+  CHECK(pinned.beyond_replicas.empty());
+  // Fewer samples than devices: replicas alone cannot be had.
+  const SearchResult few =
+      planner::search(make_job(t5, "dgx-a100", 16, 8, 0, "typical-data-parallel"), {}, options);
+  CHECK(of(few).tp * of(few).pp > 1);
+  CHECK_THAT(few.beyond_replicas, Catch::Contains("cannot be had here"));
+}
+
 TEST_CASE("on small spaces the answer is exhaustive simulation's") {
   const Pins plain = in_overlapped_buckets(1), bare = in_overlapped_buckets(0), sharded = in_one_stage();
   Pins free = narrow({}, {});
