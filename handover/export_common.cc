@@ -164,7 +164,8 @@ std::string dimensions_of(const Workload& workload) {
       fmt::format("{} layers of {}, {} heads ({} of keys and values) of {}, MLP of {} by {}{}, {} of {}",
                   m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden,
                   m.gated_ffn ? "gated " : "", name_of(m.activation), name_of(m.norm), m.norm_epsilon);
-  text += m.learned_positions
+  text += has_no_positions(m) ? std::string(", no positions")
+          : m.learned_positions
               ? fmt::format(", {} learned positions", m.max_positions)
               : fmt::format(", rotary positions of {:g} of each head to base {:g}, at most {}",
                             m.rotary_fraction, m.rope_theta, m.max_positions);
@@ -414,6 +415,10 @@ bool is_squared_relu(const Transformer& model) {
 bool is_offset_norm(const Transformer& model) {
   return model.norms_offset ||
          std::find(model.unexecuted.begin(), model.unexecuted.end(), kOffsetNorms) != model.unexecuted.end();
+}
+
+bool has_no_positions(const Transformer& model) {
+  return !model.learned_positions && !model.mla && model.rotary_fraction * model.head_dim < 1;
 }
 
 std::vector<int> layers_by_stage(const Plan& plan) {

@@ -90,6 +90,9 @@ int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes
 // "9% more computation, less memory": where `runs` layers of a stage are run again, and the plan's are fewer.
 std::string cost_of_running_again(const Plan& plan, int planned, int runs);
 // Layers of each stage, in all of its chunks.
+// No table of positions and no rotation: linear biases (ALiBi) stand for both, which Transformer::unexecuted
+// names.
+bool has_no_positions(const Transformer& model);
 std::vector<int> layers_by_stage(const Plan& plan);
 // Micro-batches of every replica where all have the same share, which is all that the targets have. Throws
 // UserError where the batch has no such share.

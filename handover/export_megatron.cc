@@ -88,10 +88,11 @@ void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector
   const RotaryScaling& scaling = m.rotary_scaling;
   const bool yarn = scaling.kind == RopeScaling::yarn;
   flags.add("--max-position-embeddings", std::max(m.max_positions, seq_len));
-  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute"
-                                         : yarn && !m.mla    ? "yarn"
-                                                             : "rope");
-  if (m.learned_positions) return;
+  flags.add("--position-embedding-type", has_no_positions(m)   ? "none"
+                                         : m.learned_positions ? "learned_absolute"
+                                         : yarn && !m.mla      ? "yarn"
+                                                               : "rope");
+  if (m.learned_positions || has_no_positions(m)) return;
   flags.add("--rotary-base", static_cast<long>(m.rope_theta));
   if (m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
   if (m.mla) {  // whose positions are scaled by 40 unless told otherwise

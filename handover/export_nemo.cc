@@ -122,14 +122,16 @@ Json nemo_model_of(const Plan& plan, const Transformer& m, std::vector<std::stri
                  {"add_bias_linear", has_linear_biases(m)},
                  {"add_qkv_bias", m.qkv_bias},
                  {"qk_layernorm", m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights},
-                 {"position_embedding_type", m.learned_positions ? "learned_absolute" : "rope"},
+                 {"position_embedding_type", has_no_positions(m)   ? "none"
+                                             : m.learned_positions ? "learned_absolute"
+                                                                   : "rope"},
                  {"share_embeddings_and_output_weights", m.tied_embeddings},
                  {"hidden_dropout", m.dropouts.attention_out},
                  {"attention_dropout", m.dropouts.attention},
                  {"attention_backend", itself(plan.job->training.fused_attention
                                                   ? "megatron.core.transformer.enums.AttnBackend.flash"
                                                   : "megatron.core.transformer.enums.AttnBackend.unfused")}});
-  if (!m.learned_positions) {
+  if (!m.learned_positions && !has_no_positions(m)) {
     config["rotary_base"] = static_cast<long>(m.rope_theta);
     config["rotary_percent"] = m.rotary_fraction;
     if (m.rotary_scaling.kind == RopeScaling::linear)

@@ -131,6 +131,26 @@ TensorNames falcon() {
   return n;
 }
 
+TensorNames bloom() {
+  TensorNames n = falcon();
+  n.embedding_norm = "transformer.word_embeddings_layernorm";
+  return n;
+}
+
+TensorNames mpt() {
+  TensorNames n = llama();
+  n.layer = "transformer.blocks.{}.";
+  n.tokens = "transformer.wte";
+  n.final_norm = "transformer.norm_f";
+  n.norm1 = "norm_1";
+  n.norm2 = "norm_2";
+  n.qkv = "attn.Wqkv";
+  n.proj = "attn.out_proj";
+  n.up = "ffn.up_proj";
+  n.down = "ffn.down_proj";
+  return n;
+}
+
 // Falcon-40B and 180B: two norms in parallel.
 TensorNames falcon_new() {
   TensorNames n = falcon();
@@ -289,6 +309,7 @@ TensorNames modernbert() {
 const std::map<std::string_view, TensorNames>& table() {
   static const std::map<std::string_view, TensorNames> names = {
       {"bert", bert()},
+      {"bloom", bloom()},
       {"cohere", llama()},
       {"cohere2", llama()},
       {"deepseek_v2", llama()},
@@ -311,6 +332,7 @@ const std::map<std::string_view, TensorNames>& table() {
       {"mamba2", nemotron_h()},
       {"megatron", megatron()},
       {"minimax", minimax()},
+      {"mpt", mpt()},
       {"minimax_m2", mixtral()},
       {"ministral", llama()},
       {"mistral", llama()},

@@ -47,9 +47,10 @@ int TransformerBuilder::self_attention(const std::string& p, const std::string& 
   }
   query_key_norms(qkv, t);
   const double gate = m_.attention_gate ? 3.0 * static_cast<double>(context) : 0;
+  const double turned = m_.rotary_fraction * m_.head_dim;  // less than an element: ALiBi's, which turns none
   const int core =
       attention(p, layer, window_layer, {qkv}, m_.head_dim, m_.head_dim, m_.kv_heads,
-                gate + rotary_elements(m_.heads + m_.kv_heads, rotary ? m_.rotary_fraction * m_.head_dim : 0,
+                gate + rotary_elements(m_.heads + m_.kv_heads, rotary && turned >= 1 ? turned : 0,
                                        m_.qk_norm ? m_.head_dim : 0));
   if (m_.attention_sinks) tensor(core, t + names_.sinks, {m_.heads}, 0);
   return core;

@@ -93,12 +93,35 @@ std::string note_on_head(Config& config, const Transformer& t) {
       name, t.vocab);
 }
 
+// Some families keep fields in objects of their parts ("attn_config"), and an activation in one by its name:
+// read as the configuration's own.
+void lift_nested(Json* root, std::string_view file) {
+  const auto type = root->find("model_type");
+  if (type == root->end() || !type->is_string()) return;
+  const auto family = huggingface_families().find(type->get<std::string>());
+  if (family == huggingface_families().end() || !family->second.set.contains("nested")) return;
+  for (const Json& key : family->second.set.at("nested")) {
+    const auto part = root->find(key.get<std::string>());
+    if (part == root->end() || part->is_null()) continue;
+    if (!part->is_object())
+      throw UserError(file, 0, fmt::format("{}: is no object", key.get<std::string>()),
+                      "expected the configuration of one part");
+    Json fields = std::move(*part);
+    root->erase(part);
+    for (auto& [name, value] : fields.items()) {
+      const bool named = value.is_object() && value.size() == 1 && value.contains("name");
+      if (!root->contains(name)) (*root)[name] = named ? value["name"] : std::move(value);
+    }
+  }
+}
+
 }  // namespace
 
 Workload workload_from_huggingface(std::string_view text, std::string_view file) {
-  const Json root = parse_json(plain_json(text, file), file);
+  Json root = parse_json(plain_json(text, file), file);
   if (!root.is_object())
     throw UserError(file, 1, "is not a JSON object", "expected a Hugging Face config.json");
+  lift_nested(&root, file);
   Config outer(root, text, 0, file);
   std::vector<std::string> left_out;  // why a model of several parts is planned by one of them
   // diffusers' models say their class instead.

@@ -99,7 +99,8 @@ void Structure::read_experts() {
   moe.expert_bias = fact("expert_bias");
   moe.expert_up_bias = fact("expert_up_bias");
   moe.scaled_weights = config_.boolean("norm_topk_prob", true);
-  moe.auxiliary_loss = config_.real("router_aux_loss_coef", 0, 0, 1e3);
+  moe.auxiliary_loss =
+      config_.real("router_aux_loss_coef", config_.real("moe_loss_weight", 0, 0, 1e3), 0, 1e3);
   t_.moe = moe;
 }
 

@@ -130,8 +130,8 @@ void read_scales(Config& config, Transformer* t) {
         "full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor",
         "linear_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor"})
     unless(key, 1);
-  for (const char* key : {"input_jitter_noise", "swiglu_limit", "attention_multiplier",
-                          "rope_local_base_freq", "local_rope_theta"})
+  for (const char* key : {"clip_qkv", "moe_jitter_eps", "input_jitter_noise", "swiglu_limit",
+                          "attention_multiplier", "rope_local_base_freq", "local_rope_theta"})
     unless(key, 0);
   t->attention_softcap = config.real("attn_logit_softcapping", 0, 0, kMostFactor);
   t->final_softcap = config.real("final_logit_softcapping", 0, 0, kMostFactor);
@@ -170,6 +170,7 @@ void read_dropouts(Config& config, const Family& family, Transformer* t) {
       {"attention_dropout", {"attention"}},
       {"attention_probs_dropout_prob", {"attention"}},
       {"embd_pdrop", {"embedding"}},
+      {"emb_pdrop", {"embedding"}},
       {"embedding_dropout", {"embedding"}},
       {"resid_pdrop", {"attention_out", "mlp_out"}},
       {"residual_dropout", {"attention_out", "mlp_out"}},

@@ -19,9 +19,9 @@ using Names = std::vector<std::string_view>;
 const std::map<std::string_view, Names>& dimension_keys() {
   static const std::map<std::string_view, Names> keys = {
       {"layers", {"num_hidden_layers", "n_layer", "num_layers", "n_layers"}},
-      {"hidden", {"hidden_size", "n_embd", "d_model"}},
+      {"hidden", {"hidden_size", "n_embd", "d_model", "n_embed"}},
       {"heads", {"num_attention_heads", "n_head", "num_heads", "n_heads"}},
-      {"kv_heads", {"num_key_value_heads", "num_kv_heads", "n_head_kv"}},
+      {"kv_heads", {"num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads"}},
       {"head_dim", {"head_dim", "attention_head_dim"}},
       {"ffn_hidden", {"intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"}},
       {"vocab", {"vocab_size"}},
@@ -95,6 +95,12 @@ constexpr std::array<Flag, 25> kFlags = {{
     {"pooler", &Transformer::pooler},
     {"unbiased_transform", &Transformer::unbiased_transform},
 }};
+
+// The least that a workload's file may say: no element of a head.
+constexpr double kTurnsNothing = 1e-6;
+
+// Of the hidden size, an MLP's width.
+constexpr int kMaxExpansion = 64;
 
 int default_head_dim(Config& config, const Transformer& t, std::string_view key) {
   if (t.hidden % t.heads != 0)
@@ -185,7 +191,7 @@ void Structure::read_width() {
   t_.vocab = required("vocab", kMaxVocab);
   t_.activation = activation();
   t_.tied_embeddings = config_.boolean("tie_word_embeddings", true);
-  const int multiple = set_number("ffn_multiple", 0);
+  const int multiple = config_.integer("expansion_ratio", set_number("ffn_multiple", 0), 0, kMaxExpansion);
   t_.ffn_hidden = number(
       "ffn_hidden", static_cast<int>(std::min<std::int64_t>(std::int64_t{multiple} * t_.hidden, kMaxWidth)),
       1, kMaxWidth);
@@ -273,8 +279,13 @@ void Structure::read_positions() {
     t_.max_positions -= within;
   }
   t_.token_types = config_.integer("type_vocab_size", 0, 0, 1024);
-  if (config_.boolean("alibi", false)) config_.fail("alibi", "true", "expected rotary positions");
-  if (!t_.learned_positions) read_rotary();
+  if (config_.boolean("alibi", false)) facts_.insert("alibi");
+  if (fact("alibi")) {
+    t_.rotary_fraction = kTurnsNothing;
+    t_.unexecuted.emplace_back("linear biases for positions (ALiBi)");
+  } else if (!t_.learned_positions) {
+    read_rotary();
+  }
 }
 
 void Structure::read_norms() {

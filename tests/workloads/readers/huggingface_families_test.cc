@@ -109,6 +109,49 @@ TEST_CASE("families: dense decoders have the parameters that their dimensions ad
   }
 }
 
+TEST_CASE("families: ALiBi's have no positions, whose biases are not executed") {
+  const Known models[] = {
+      // tied embeddings with a norm; biases and layer norms everywhere: 176.2, 0.559 billion
+      {"bloom-176b", 250880LL * 14336 + 4 * 14336 + 70 * (12LL * 14336 * 14336 + 13 * 14336)},
+      {"bloom-560m", 559'214'592},
+      // neither biases nor those of the norms: 6.65, 29.96 billion
+      {"mpt-7b", 50432LL * 4096 + 4096 + 32 * (12LL * 4096 * 4096 + 2 * 4096)},
+      {"mpt-30b", 50432LL * 7168 + 7168 + 48 * (12LL * 7168 * 7168 + 2 * 7168)},
+  };
+  for (const auto& [name, parameters] : models) {
+    INFO(name);
+    const Workload workload = load(name);
+    CHECK(workload.parameters() == parameters);
+    CHECK(workload.ignored_keys.empty());
+    CHECK(workload.notes.empty());
+    CHECK(workload.transformer->unexecuted.back() == "linear biases for positions (ALiBi)");
+    for (const Operator& op : workload.operators)
+      if (op.attention) CHECK(op.vector_elements == 0);
+  }
+  CHECK(load("bloom-176b").parameters() == 176'247'271'424);
+  CHECK(load("mpt-7b").parameters() == 6'649'286'656);
+  CHECK(load("mpt-30b").parameters() == 29'957'200'896);
+  CHECK(load("mpt-30b").default_seq_len == 8192);
+}
+
+TEST_CASE("families: fields in objects of a part are read as the configuration's own") {
+  const Workload dbrx = load("dbrx");
+  // grouped queries, experts of three products and a router, layer norms without biases
+  const Count layer = attention(6144, 48, 8, 128) + 16 * 6144 + 16 * gated(6144, 10752) + 2 * 6144;
+  CHECK(dbrx.parameters() == 2LL * 100352 * 6144 + 6144 + 40 * layer);
+  CHECK(dbrx.parameters() == 131'596'523'520);
+  CHECK(dbrx.ignored_keys.empty());
+  REQUIRE(dbrx.transformer->moe);
+  CHECK(dbrx.transformer->moe->experts == 16);
+  CHECK(dbrx.transformer->moe->experts_per_token == 4);
+  CHECK(dbrx.transformer->moe->auxiliary_loss == 0.05);
+  CHECK(dbrx.transformer->rope_theta == 500000);
+  CHECK_THROWS_WITH(parse(R"({"model_type": "dbrx", "attn_config": 3})"),
+                    Catch::Contains("attn_config: is no object"));
+  CHECK_THROWS_WITH(parse(R"({"model_type": "mpt", "attn_config": {"qk_ln": true}})"),
+                    Catch::Contains("qk_ln"));
+}
+
 TEST_CASE("families: mixtures of experts have the parameters that their dimensions add up to") {
   const Count gpt_oss_expert = 2880 * 5760 + 5760 + 2880 * 2880 + 2880;
   const Count glm_layer = attention(5120, 96, 8, 128) + (96 + 2 * 8) * 128 + 2 * 128 + 2 * 5120;

@@ -84,8 +84,8 @@ TEST_CASE("huggingface: what relative positions of BERT's kind add is said not t
 
 TEST_CASE("huggingface: that a model_type is not known comes before what it lacks") {
   CHECK_THROWS_WITH(
-      parse_config("{\n\"n_layer\": 2,\n\"model_type\": \"bloom\"\n}"),
-      Catch::StartsWith("config.json:3: model_type 'bloom' is not known, and rms_norm_eps: missing"));
+      parse_config("{\n\"n_layer\": 2,\n\"model_type\": \"blossom\"\n}"),
+      Catch::StartsWith("config.json:3: model_type 'blossom' is not known, and rms_norm_eps: missing"));
 }
 
 // arXiv 2504.03624 and 2604.12374 print 8.1 and 120.6 billion, the latter without multi-token prediction.
