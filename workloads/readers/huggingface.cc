@@ -1,6 +1,7 @@
 #include "workloads/readers/huggingface.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -93,6 +94,16 @@ std::string note_on_head(Config& config, const Transformer& t) {
       name, t.vocab);
 }
 
+// Towers and the like beside a language model, none of which is read ("vision_config"); empty: none.
+std::string note_on_parts(const Json& root, const std::vector<std::string>& unread) {
+  std::vector<std::string> parts;
+  for (const std::string& key : unread)
+    if (key.ends_with("_config") && root.at(key).is_object() && root.at(key).size() > 1) parts.push_back(key);
+  if (parts.empty()) return "";
+  return fmt::format("Planned is the language model of text_config alone: {} {} left out.",
+                     fmt::join(parts, ", "), parts.size() == 1 ? "is" : "are");
+}
+
 // Some families keep fields in objects of their parts ("attn_config"), and an activation in one by its name:
 // read as the configuration's own.
 void lift_nested(Json* root, std::string_view file) {
@@ -150,6 +161,7 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   const std::string type = config.text("model_type", "");
 
   Workload workload;
+  const bool said_already = !left_out.empty();
   workload.notes = std::move(left_out);
   Transformer t = read_transformer(config, type, &workload);
   t.fine_tuning.base = base_type_of(outer);
@@ -164,8 +176,12 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   workload.operators = transformer_operators(t);
   workload.transformer = std::move(t);
   workload.ignored_keys = config.unread();
-  if (nested != nullptr)
-    for (std::string& key : outer.unread()) workload.ignored_keys.push_back(std::move(key));
+  if (nested != nullptr) {
+    std::vector<std::string> unread = outer.unread();
+    if (std::string note = note_on_parts(root, unread); !note.empty() && !said_already)
+      workload.notes.push_back(std::move(note));
+    for (std::string& key : unread) workload.ignored_keys.push_back(std::move(key));
+  }
   if (ignored) workload.ignored_keys.emplace_back("quantization_config");
   return workload;
 }
