@@ -421,6 +421,12 @@ bool has_no_positions(const Transformer& model) {
   return !model.learned_positions && !model.mla && model.rotary_fraction * model.head_dim < 1;
 }
 
+std::string what_runs_again(const Choices& c) {
+  if (c.recompute != Recompute::full) return "the attention core";
+  if (c.recompute_layers == 0) return "each layer";
+  return fmt::format("each of the first {} layers{}", c.recompute_layers, c.pp > 1 ? " of each stage" : "");
+}
+
 std::vector<int> layers_by_stage(const Plan& plan) {
   const std::vector<int> parts = layers_by_part(plan);
   std::vector<int> of_stage(static_cast<std::size_t>(plan.choices.pp), 0);

@@ -89,10 +89,13 @@ bool is_offset_norm(const Transformer& model);
 int recomputed_layers_of_chunk(const Plan& plan, std::vector<std::string>* notes);
 // "9% more computation, less memory": where `runs` layers of a stage are run again, and the plan's are fewer.
 std::string cost_of_running_again(const Plan& plan, int planned, int runs);
-// Layers of each stage, in all of its chunks.
 // No table of positions and no rotation: linear biases (ALiBi) stand for both, which Transformer::unexecuted
 // names.
 bool has_no_positions(const Transformer& model);
+// What a plan with recomputation runs again, for a script of the user's: "each layer", "each of the first 3
+// layers of each stage", "the attention core".
+std::string what_runs_again(const Choices& choices);
+// Layers of each stage, in all of its chunks.
 std::vector<int> layers_by_stage(const Plan& plan);
 // Micro-batches of every replica where all have the same share, which is all that the targets have. Throws
 // UserError where the batch has no such share.

@@ -194,9 +194,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   if (c.recompute != Recompute::none && !by_module)
     notes.push_back(
         fmt::format("call deepspeed.checkpointing.checkpoint on {} in the model: the JSON only configures it",
-                    c.recompute == Recompute::full ? "each layer" : "the attention core"));
-  if (c.recompute == Recompute::full && c.recompute_layers > 0 && !by_module)
-    notes.push_back(fmt::format("of the first {} layers of each stage alone", c.recompute_layers));
+                    what_runs_again(c)));
   if (plan.job->runtime.host_activation_layers > 0) {
     config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", true}};
     if (plan.job->runtime.host_activation_layers < plan.job->workload.layers)

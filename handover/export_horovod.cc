@@ -17,10 +17,8 @@ std::vector<ExportedFile> export_horovod(const Plan& plan) {
   if (c.zero > 0)
     notes.push_back(fmt::format("Horovod shards no states; the plan's ZeRO stage is {}", c.zero));
   if (c.recompute != Recompute::none)
-    notes.push_back(
-        fmt::format("recomputation is the training script's (torch.utils.checkpoint around {}{})",
-                    c.recompute == Recompute::full ? "each layer" : "attention",
-                    c.recompute_layers > 0 ? fmt::format(" of the first {}", c.recompute_layers) : ""));
+    notes.push_back(fmt::format("recomputation is the training script's (torch.utils.checkpoint around {})",
+                                what_runs_again(c)));
   if (!c.overlap_grad_reduce && c.dp > 1)
     notes.emplace_back("Horovod reduces gradients while the backward pass runs; the plan behind it");
   if (micro_batches > 1)

@@ -26,10 +26,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
                     "is {}",
                     c.zero));
   if (c.recompute != Recompute::none)
-    notes.push_back(fmt::format("recomputation is the model's: tf.recompute_grad around {}",
-                                c.recompute == Recompute::full ? "each layer" : "attention"));
-  if (c.recompute_layers > 0)
-    notes.push_back(fmt::format("of the first {} layers alone", c.recompute_layers));
+    notes.push_back(
+        fmt::format("recomputation is the model's: tf.recompute_grad around {}", what_runs_again(c)));
   if (const std::int64_t micro_batches = equal_micro_batches(plan, "TensorFlow"); micro_batches > 1)
     notes.push_back(
         fmt::format("the plan accumulates {} micro-batches of {}: a Keras optimizer's "

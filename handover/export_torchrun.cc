@@ -1,5 +1,6 @@
 // PyTorch alone: a program that a person can read, started by torchrun. ZeRO-0 is DDP, ZeRO-1 DDP with
-// ZeroRedundancyOptimizer, ZeRO-2 and 3 FSDP2 over a device mesh (PyTorch 2.6 and later; DDP 1.13 and later).
+// ZeroRedundancyOptimizer, ZeRO-2 and 3 FSDP2 over a device mesh (PyTorch 2.6 and later; DDP as
+// oldest_pytorch says).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -153,6 +154,18 @@ std::string compile_lines(const Plan& plan) {
   return "    if device.type == \"cuda\":\n"
          "        for layer in model.layers:\n"
          "            layer.compile()\n";
+}
+
+// The oldest that has what the program calls: FSDP2; scaled_dot_product_attention of grouped queries;
+// Module.compile; scaled_dot_product_attention.
+std::string oldest_pytorch(const Plan& plan) {
+  if (fsdp(plan.choices)) return "2.6";
+  const Transformer& m = *plan.job->workload.transformer;
+  const bool fused = plan.job->training.fused_attention;
+  return fused && m.kv_heads != m.heads        ? "2.6"
+         : plan.job->runtime.fused_elementwise ? "2.2"
+         : fused                               ? "2.0"
+                                               : "1.13";
 }
 
 std::string ddp_lines(const Plan& plan, std::vector<std::string>* notes) {
@@ -383,9 +396,8 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
   if (fsdp(c) && c.dp > 1 && c.zero == 3 && equal_micro_batches(plan, "torchrun") > 1)
     notes.emplace_back("gradients are reduced behind every micro-batch, so that no rank holds them whole");
   const int shards = !fsdp(c) ? 1 : c.shard_group > 0 ? c.shard_group : c.dp;
-  std::string launch = script_head(
-      plan, fsdp(c) ? "PyTorch 2.6" : "PyTorch 1.13 and later (2.6 for fused attention of grouped queries)",
-      notes, ModelIs::built);
+  std::string launch =
+      script_head(plan, fmt::format("PyTorch {} and later", oldest_pytorch(plan)), notes, ModelIs::built);
   launch += log_begins_with(
       {fmt::format("device mesh with parallelism: pp=1, dp_replicate={}, dp_shard={}, cp=1, tp=1",
                    c.dp / shards, shards),

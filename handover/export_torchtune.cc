@@ -217,7 +217,9 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   if (c.recompute == Recompute::selective)
     notes.emplace_back("torchtune recomputes whole layers or none; this recomputes none, the plan attention");
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
-    notes.emplace_back("all layers are recomputed; the plan's first of each stage only");
+    notes.push_back(fmt::format("all layers are recomputed; the plan's first {} of each stage only: {}",
+                                c.recompute_layers,
+                                cost_of_running_again(plan, c.recompute_layers, m.layers)));
   if (c.zero == 1)
     notes.emplace_back("torchtune has no ZeRO-1; FSDP without resharding (ZeRO-2) stands in for it");
   if (!c.overlap_grad_reduce && c.dp > 1)

@@ -166,6 +166,8 @@ class Megatron {
       still_ = parse_number(value(flag)).value_or(0.9) == 0;
     else if (flag == "--attention-backend")
       read_attention(value(flag));
+    else if (flag == "--cp-comm-type")
+      read_exchange();
     else if (flag == "--use-flash-attn")
       result_.fused_attention = true;
     else if (flag == "--moe-expert-capacity-factor")
@@ -221,6 +223,15 @@ class Megatron {
       throw UserError(fmt::format("{}: --attention-backend has the value '{}'", source_, backend),
                       "expected flash, fused, unfused, local or auto");
     result_.fused_attention = backend != "unfused" && backend != "local";
+  }
+
+  // Of context ranks, by layer where there are several: the ring is what is planned.
+  void read_exchange() {
+    bool ring = true;
+    do {
+      ring = value("--cp-comm-type") == "p2p" && ring;
+    } while (has_value());
+    if (!ring) result_.ignored.push_back(ignored_because("megatron", "--cp-comm-type"));
   }
 
   double bytes_of_moment(const std::string& flag, const std::string& type) const {

@@ -110,6 +110,17 @@ TEST_CASE("settings without what they say something of are listed") {
             .pins.recompute_modules == module_bit("mlp"));
 }
 
+TEST_CASE("the ring between context ranks is what is planned, and any other exchange is said to be ignored") {
+  for (const char* ring : {"--cp-comm-type p2p", "--cp-comm-type=p2p", "--cp-comm-type p2p p2p"})
+    CHECK(import_megatron(std::string("--context-parallel-size 2 ") + ring + " --bf16", 12).ignored.empty());
+  for (const char* other : {"--cp-comm-type a2a", "--cp-comm-type p2p a2a"}) {
+    const Imported read = import_megatron(std::string(other) + " --context-parallel-size 2", 12);
+    REQUIRE(read.ignored.size() == 1);
+    CHECK_THAT(read.ignored.front(), Catch::StartsWith("--cp-comm-type: changes time or memory"));
+    CHECK(read.pins.cp == 2);
+  }
+}
+
 TEST_CASE("what DeepSpeed's caller fills in is said to be") {
   const Imported read = import_deepspeed(
       R"({"train_batch_size": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2,

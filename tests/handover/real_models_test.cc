@@ -260,6 +260,44 @@ TEST_CASE("torchtune reads each model's checkpoint as that model's, and refuses 
   check_holds(script_of(adapters, ExportTarget::torchtune), {"41943040 of them trained"});
 }
 
+TEST_CASE("recomputation of some layers stands in one note, with what another number of them costs") {
+  Plan plan = plan_of("llama-3-8b");
+  plan.choices.zero = 3;
+  plan.choices.recompute = Recompute::full;
+  plan.choices.recompute_layers = 1;
+  check_holds(script_of(plan, ExportTarget::torchtune),
+              {"NOTE: all layers are recomputed; the plan's first 1 of each stage only: 32% more "
+               "computation, less memory"});
+  check_holds(script_of(plan, ExportTarget::deepspeed),
+              {"checkpoint on each of the first 1 layers in the model"});
+  plan.choices.zero = 0;
+  check_holds(script_of(plan, ExportTarget::horovod),
+              {"torch.utils.checkpoint around each of the first 1 layers)"});
+  check_holds(script_of(plan, ExportTarget::tensorflow),
+              {"tf.recompute_grad around each of the first 1 layers"});
+  for (const ExportTarget target : {ExportTarget::deepspeed, ExportTarget::horovod, ExportTarget::tensorflow})
+    check_lacks(script_of(plan, target), {"NOTE: of the first"});
+}
+
+TEST_CASE("torchrun's program names the PyTorch that has what it calls") {
+  const auto head = [](bool grouped, bool fused, bool compiled, int zero) {
+    Plan plan = plan_of(grouped ? "llama-3-8b" : "llama-2-7b");
+    const auto job = std::make_shared<Job>(*plan.job);
+    job->training.fused_attention = fused;
+    job->runtime.fused_elementwise = compiled;
+    plan.job = job;
+    plan.choices.zero = zero;
+    const std::string script = script_of(plan, ExportTarget::torchrun);
+    const auto at = script.find("for PyTorch ") + 12;
+    return script.substr(at, script.find(' ', at) - at);
+  };
+  CHECK(head(false, false, false, 0) == "1.13");
+  CHECK(head(false, true, false, 0) == "2.0");
+  CHECK(head(false, true, true, 0) == "2.2");
+  CHECK(head(true, true, false, 0) == "2.6");
+  CHECK(head(false, false, false, 3) == "2.6");
+}
+
 TEST_CASE("torchtune's tensor ranks split the sequence, which a plan that does not is told") {
   Plan plan = plan_of("qwen3-0.6b", 2, 8);
   const std::vector<std::string> note = {"NOTE: torchtune's tensor parallelism always splits the sequence"};
