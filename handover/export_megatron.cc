@@ -269,6 +269,18 @@ void sharding_flags(const Plan& plan, Flags& flags) {
     flags.add("--grad-reduce-in-bf16");
 }
 
+// Unless told otherwise its products add weight gradients up themselves, also under FSDP
+// (mcore_fsdp_adapter.py asserts the version).
+void accumulation_flags(const Plan& plan, Flags& flags, std::vector<std::string>* notes) {
+  if (!plan.job->runtime.fused_gradient_accumulation)
+    flags.add("--no-gradient-accumulation-fusion");
+  else if (plan.choices.zero >= 2)
+    notes->emplace_back(
+        "products add weight gradients up themselves: under Megatron-FSDP that is Transformer Engine from "
+        "2.10 on; "
+        "before, say --no-gradient-accumulation-fusion, which is a little slower");
+}
+
 void recompute_flags(const Plan& plan, Flags& flags, std::vector<std::string>* notes) {
   const Choices& c = plan.choices;
   if (c.recompute == Recompute::selective) {
@@ -377,6 +389,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--micro-batch-size", c.micro_batch);
   flags.add("--global-batch-size", t.global_batch);
   sharding_flags(plan, flags);
+  accumulation_flags(plan, flags, &notes);
   recompute_flags(plan, flags, &notes);
   precision_flags(plan, flags, &notes);
   flags.add("--optimizer",

@@ -260,6 +260,23 @@ TEST_CASE("torchtune reads each model's checkpoint as that model's, and refuses 
   check_holds(script_of(adapters, ExportTarget::torchtune), {"41943040 of them trained"});
 }
 
+TEST_CASE("Megatron-LM adds gradients up within products as the plan's runtime does") {
+  Plan plan = plan_of("llama-3-8b");
+  const auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  const std::string flag = "  --no-gradient-accumulation-fusion",
+                    note = "NOTE: products add weight gradients up";
+  plan.choices.zero = 1;
+  check_lacks(script_of(plan, ExportTarget::megatron), {flag, note});
+  plan.choices.zero = 3;
+  check_lacks(script_of(plan, ExportTarget::megatron), {flag});
+  check_holds(script_of(plan, ExportTarget::megatron), {note});
+  job->runtime.fused_gradient_accumulation = false;
+  const std::string apart = script_of(plan, ExportTarget::megatron);
+  check_holds(apart, {flag});
+  check_lacks(apart, {note});
+}
+
 TEST_CASE("recomputation of some layers stands in one note, with what another number of them costs") {
   Plan plan = plan_of("llama-3-8b");
   plan.choices.zero = 3;
