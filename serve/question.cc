@@ -17,6 +17,19 @@ namespace orrery::serve {
 namespace {
 
 constexpr std::size_t kLongestValue = 64;
+constexpr std::size_t kLongestKey = 32;  // that is told of
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+// What a browser sent, as an error may repeat it: letters, digits and what stands in keys.
+std::string shown(std::string_view key) {
+  std::string text(key.substr(0, kLongestKey));
+  for (char& c : text)
+    if (!is_word(c)) c = '?';
+  return key.size() > kLongestKey ? text + "..." : text;
+}
 
 // Of a Request (request/request.h): none of them names a file, but what names_of() then holds to the
 // catalogs.
@@ -76,6 +89,25 @@ double number_of(std::string_view key, const std::string& text, double least, do
   return *plain;
 }
 
+// The bound that holds here, where the option's own is another.
+std::optional<std::int64_t> most_of(std::string_view key) {
+  if (key == "gpus") return kMostDevices;
+  if (key == "global_batch") return kMostBatch;
+  if (key == "seq_len") return kMostTokens;
+  return std::nullopt;
+}
+
+void set_bounded(Request& request, const std::string& key, const std::string& value) {
+  const auto most = most_of(key);
+  if (!most) return set(request, key, value);
+  try {
+    set(request, key, value);
+  } catch (const UserError&) {
+    throw UserError(fmt::format("`{}` {}", key, value),
+                    fmt::format("expected a whole number from 1 to {}", *most));
+  }
+}
+
 void check_sizes(const Request& request, const Job& job) {
   if (request.global_batch.value_or(1) > kMostBatch)
     throw UserError(fmt::format("`global_batch` {}", *request.global_batch),
@@ -120,7 +152,8 @@ void check_keys(const Query& query) {
   std::map<std::string_view, int> seen;
   for (const auto& [key, value] : query) {
     if (std::find(known.begin(), known.end(), key) == known.end())
-      throw UserError("unknown key in the question", suggestion(key.substr(0, 32), known));
+      throw UserError(fmt::format("unknown key `{}` in the question", shown(key)),
+                      suggestion(key.substr(0, kLongestKey), known));
     if (++seen[key] > 1) throw UserError(fmt::format("`{}` twice", key));
     if (value.size() > kLongestValue)
       throw UserError(fmt::format("`{}` is too long", key), fmt::format("at most {} bytes", kLongestValue));
@@ -149,7 +182,7 @@ LiveQuestion read_question(const Query& query) {
   for (const auto& [key, value] : values) {
     if (key == "device") check_name(key, value, names().devices);
     if (key == "runtime") check_name(key, value, names().runtimes);
-    if (has(kRequestKeys, key)) set(request, key, value);
+    if (has(kRequestKeys, key)) set_bounded(request, key, value);
     if (has(kTimesKeys, key)) times.push_back({key, {fmt::format("{}", number_of(key, value, 0.01, 100))}});
   }
   check_varied(times);

@@ -73,10 +73,21 @@ TEST_CASE("a live question names catalogs, never files") {
   }
 }
 
+TEST_CASE("a key that is not known is named, as far as it can be shown") {
+  CHECK_THROWS_WITH(check_keys(with("devices", "8")),
+                    Catch::StartsWith("unknown key `devices` in the question"));
+  CHECK_THROWS_WITH(check_keys(with("<b>\xff", "8")),
+                    Catch::StartsWith("unknown key `?b??` in the question"));
+  CHECK_THROWS_WITH(check_keys(with(std::string(99, 'k'), "8")),
+                    Catch::StartsWith("unknown key `" + std::string(32, 'k') + "...` in the question"));
+}
+
 TEST_CASE("sizes of live questions are bounded") {
   CHECK_THROWS_WITH(read_question(with("gpus", "16384")), Catch::Contains("at most 8192"));
   CHECK_THROWS_WITH(read_question(with("global_batch", "1000000")), Catch::Contains("at most 131072"));
   CHECK_THROWS_WITH(read_question(with("seq_len", "16000000")), Catch::Contains("at most 1048576"));
+  CHECK_THROWS_WITH(read_question(with("gpus", "-1")), Catch::Contains("from 1 to 8192"));
+  CHECK_THROWS_WITH(read_question(with("global_batch", "0")), Catch::Contains("from 1 to 131072"));
   CHECK_THROWS_WITH(read_question(with("network", "1e9")), Catch::Contains("from 0.01 to 100"));
   CHECK_THROWS_WITH(read_question(with("mtbf_device_hours", "0")), Catch::Contains("from 1"));
   CHECK_THROWS_WITH(read_question(with("amount", "1e10")), Catch::Contains("without `mtbf_device_hours`"));
