@@ -28,9 +28,10 @@ struct MeasuredStep {
   int line = 0;
   std::string model;  // the effect of its model (planner/uncertainty/site.h)
   evidence::ExplicitRow row;
-  double spread = 0;       // standard deviation of the logarithms of the steps behind it; 0: not known
-  std::string trace = {};  // RankTrace::file, or TimedLog's, that its time is from
-  bool whole = false;      // its log says all of its plan
+  double spread = 0;          // standard deviation of the logarithms of the steps behind it; 0: not known
+  std::string trace = {};     // RankTrace::file, or TimedLog's, that its time is from
+  bool whole = false;         // its log says all of its plan
+  std::string timed_by = {};  // the column of its time
 };
 
 // A matrix product of a training job, as often as it ran.

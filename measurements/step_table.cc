@@ -11,12 +11,12 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/format.h"
 #include "base/parse.h"
 #include "base/statistics.h"
 #include "evidence/steps.h"
 #include "evidence/validate.h"
 #include "evidence/words/fields.h"
+#include "measurements/doubts.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
 #include "planner/uncertainty/site.h"
@@ -62,52 +62,6 @@ constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s
 template <typename Names>
 bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// A row whose numbers no machine gives: NoAnswer.
-void check_plausible(const evidence::ExplicitRow& row, const std::string& file) {
-  const Job& job = *row.plan.job;
-  double peak = 0;
-  for (const NodeGroup& group : job.cluster.groups)
-    peak += job.cluster.profiles[static_cast<std::size_t>(group.node.profile)].peak(job.training.precision) *
-            group.node.devices * group.count;
-  const double utilization = peak > 0 ? planner::model_flops(row.plan) / row.measured_s / peak : 0;
-  if (utilization > 1)
-    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step would be {:.0f}% of the devices' peak", file, row.line,
-                               row.measured_s, 100 * utilization));
-  // Seconds are not milliseconds.
-  constexpr double kSlowest = 100;
-  const double predicted_s = planner::estimate_step_seconds(row.plan);
-  if (row.measured_s > kSlowest * predicted_s)
-    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step is {:.0f} times what is predicted", file, row.line,
-                               row.measured_s, row.measured_s / predicted_s));
-}
-
-// A plan that ran fits; predictions of memory are off by less than this.
-constexpr double kMemoryDoubt = 1.1;
-
-void doubt_memory(const evidence::ExplicitRow& row, const std::string& file, Measurements* measurements) {
-  const planner::Memory memory = planner::predict_memory(row.plan);
-  if (memory.fits(kMemoryDoubt)) return;
-  measurements->doubts.push_back(fmt::format(
-      "{}:{}: was measured, but under the runtime {} it would need {} of {}: is that what ran (column "
-      "'framework', or `runtime`)?",
-      file, row.line, row.plan.job->runtime.name, human_bytes(memory.needed), human_bytes(memory.capacity)));
-}
-
-// Dimensions that nobody said.
-void doubt_model(const evidence::ExplicitRow& row, const std::string& file, const std::string& model,
-                 Measurements* measurements) {
-  std::string guessed;
-  for (const evidence::Assumed& one : row.assumed)
-    if (one.shape) guessed += (guessed.empty() ? "" : ", ") + one.what;
-  if (guessed.empty()) return;
-  measurements->doubts.push_back(fmt::format(
-      "{}:{}: the model '{}' is not known by that name, and its shape was guessed by its size: {} "
-      "({:.3g} parameters): say its 'model_file' (config.json), or 'n_layers', 'hidden', "
-      "'n_heads', 'n_kv_heads', 'ffn_hidden' and 'vocab'",
-      file, row.line, model.substr(0, 60), guessed,
-      static_cast<double>(row.plan.job->workload.parameters())));
 }
 
 // "Megatron-LM" alone, without a date (evidence/data/steps.textproto has those), is what published tables of
@@ -448,10 +402,12 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
         check_agrees(evidence::Fields(table, fields), step.row,
                      from == named.end() ? nullptr : &from->second);
       }
-      check_plausible(step.row, table.file);
-      doubt_memory(step.row, table.file, measurements);
-      if (rows != Rows::published)
-        doubt_model(step.row, table.file, table.field(fields, "model"), measurements);
+      for (const std::string_view column : kTimes)
+        if (step.timed_by.empty() && evidence::Fields(table, fields).real(std::string(column)) > 0)
+          step.timed_by = column;
+      check_plausible(step);
+      doubt_memory(step, measurements);
+      if (rows != Rows::published) doubt_model(step, table.field(fields, "model"), measurements);
       step.model = planner::model_effect(step.row.plan.job->workload);
       measurements->steps.push_back(std::move(step));
     } catch (const evidence::Unreadable& why) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "evidence/words/machines.h"
+#include "measurements/calibration/doubts.h"
 #include "measurements/calibration/kernels.h"
 #include "planner/closed_form/figures.h"
 #include "planner/evaluation/evaluation.h"
@@ -68,12 +69,6 @@ std::string_view source_of(const planner::RestsOn& rests_on, Factor factor) {
   return name_of(rests_on.network);
 }
 
-const Learned* find(const std::vector<Learned>& learned, std::string_view name) {
-  const auto found =
-      std::find_if(learned.begin(), learned.end(), [&](const Learned& one) { return one.name == name; });
-  return found == learned.end() ? nullptr : &*found;
-}
-
 void learn_steps(const Measurements& measured, Calibrated* result) {
   result->runtime = runtime_of(measured.steps);
   const std::vector<StepRow> rows = rows_of(measured.steps, result->factors);
@@ -82,8 +77,10 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
   prior.factor = spread.factor;
   for (const Learned& known : result->factors)
     prior.factor[static_cast<std::size_t>(planner::factor_from_name(known.name))] = known.sd;
+  check_near(measured.steps, rows);
   const StepFit fit(rows, prior);
   result->steps = fit.held_out();
+  check_learned(*result->steps, fit.own(), &result->doubts);
 
   SiteCalibration calibration;
   calibration.runtime = result->runtime;
@@ -138,36 +135,6 @@ void learn_from_kernels(const Measurements& measured, const Cluster& cluster, Ca
   result->small_products = kernels.small;
 }
 
-// What was learned of the site holds for any software, and none comes so near the peak: the measured plans
-// under what is typical of today's.
-void doubt_site(const Measurements& measured, Calibrated* result) {
-  constexpr double kMostUtilization = 0.8;
-  const Learned* site = find(result->factors, planner::kSiteEffect);
-  if (site == nullptr || site->mean >= 0) return;
-  double most = 0, factor = 1;
-  for (const MeasuredStep& step : measured.steps) {
-    Job job = *step.row.plan.job;
-    std::vector<evidence::Assumed> assumed;
-    job.cluster = evidence::as_many(result->cluster, job.cluster.devices(), &assumed);
-    // What measured plans share may be the site's as well.
-    const double times = corrected_by({std::make_shared<const Job>(job), step.row.plan.choices}).times;
-    job.cluster.calibration->plans.clear();
-    job.runtime = default_runtime(RuntimeUse::gpu);
-    job.training.fused_attention = job.runtime.fused_attention;
-    planner::calibrate(&job);
-    planner::Evaluation evaluation;
-    evaluation.plan = {std::make_shared<const Job>(std::move(job)), step.row.plan.choices};
-    evaluation.estimate_s = planner::estimate_step_seconds(evaluation.plan) * times;
-    const double mfu = planner::throughput(evaluation).mfu;
-    if (mfu > most) most = mfu, factor = std::exp(site->mean) * times;
-  }
-  if (most > kMostUtilization)
-    result->doubts.push_back(
-        fmt::format("by the factor x{:.2f} of 'site' and of plans alike the runtime {} would reach {:.0f}% "
-                    "of the devices' peak: was {} what ran (column 'framework', or `runtime`)?",
-                    factor, default_runtime(RuntimeUse::gpu).name, 100 * most, result->runtime));
-}
-
 // Of all but steps: each by itself.
 SiteCalibration apart(const Calibrated& result) {
   SiteCalibration calibration;
@@ -200,6 +167,7 @@ SiteCalibration apart(const Calibrated& result) {
 Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   Calibrated result;
   result.cluster = cluster;
+  result.doubts = measured.doubts;
   if (!measured.collectives.empty()) {
     const Links links = learn_links(cluster, measured.collectives);
     result.cluster = links.cluster;
@@ -214,7 +182,6 @@ Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   CommunicationProfile& fabric = result.cluster.communication;
   fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
   fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
-  result.doubts = measured.doubts;
   if (!measured.steps.empty()) doubt_site(measured, &result);
   SiteCalibration& calibration = *result.cluster.calibration;
   calibration.steps = static_cast<int>(measured.steps.size());

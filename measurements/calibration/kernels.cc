@@ -84,9 +84,7 @@ std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const Dev
 }
 
 HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& rows) {
-  HeldOut found;
-  std::vector<double> before, after;
-  int covered = 0;
+  Errors errors;
   const std::vector<int> folds = folds_of(rows.size());
   for (int fold = 0; fold < number_of_folds(rows.size()); ++fold) {
     std::vector<Seen> others;
@@ -96,19 +94,12 @@ HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& 
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (folds[i] != fold) continue;
       const Row& row = rows[i];
-      const double predicted_s = row.predicted_s * std::exp(posterior.mean_of(row.seen.slopes));
-      const double sd =
-          std::sqrt(posterior.variance_of(row.seen.slopes) + posterior.scale * kShapeSd * kShapeSd);
-      before.push_back(std::abs(row.predicted_s / row.measured_s - 1));
-      after.push_back(std::abs(predicted_s / row.measured_s - 1));
-      covered += covers(predicted_s, sd, row.measured_s) ? 1 : 0;
+      errors.add(row.predicted_s, row.predicted_s * std::exp(posterior.mean_of(row.seen.slopes)),
+                 std::sqrt(posterior.variance_of(row.seen.slopes) + posterior.scale * kShapeSd * kShapeSd),
+                 row.measured_s);
     }
   }
-  found.rows = static_cast<int>(after.size());
-  found.mape_before = mean(before);
-  found.mape_after = mean(after);
-  found.coverage = after.empty() ? 0 : covered / static_cast<double>(after.size());
-  return found;
+  return errors.sum();
 }
 
 }  // namespace

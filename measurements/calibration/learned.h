@@ -31,6 +31,18 @@ struct HeldOut {
   double coverage = 0;  // share within their 90% intervals after
 };
 
+// Adds rows up to that.
+class Errors {
+ public:
+  // `sd`: of the logarithm of what is predicted after.
+  void add(double before_s, double after_s, double sd, double measured_s);
+  HeldOut sum() const;
+
+ private:
+  std::vector<double> before_, after_;
+  int covered_ = 0;
+};
+
 // In which part of so many a row is held back: dealt out by seed, evenly; each alone where there are few.
 std::vector<int> folds_of(std::size_t rows);
 int number_of_folds(std::size_t rows);

@@ -272,9 +272,7 @@ class Learner {
 
   // Whole tests are held back, for their sizes say the same.
   HeldOut held_out() const {
-    HeldOut found;
-    std::vector<double> before, after;
-    int covered = 0;
+    Errors errors;
     for (const auto& [test, kept] : tests_) {
       if (tests_.size() < 2) break;
       std::vector<Seen> others;
@@ -286,19 +284,12 @@ class Learner {
       Model model(cluster_, point);
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (test_of(rows_[i]) != test) continue;
-        const double predicted_s = model.plan(rows_[i]).seconds(rows_[i].bytes);
-        before.push_back(std::abs(before_s_[i] / rows_[i].seconds - 1));
-        after.push_back(std::abs(predicted_s / rows_[i].seconds - 1));
-        const double sd =
-            std::sqrt(posterior.variance_of(seen_[i].slopes) + posterior.scale * kRowSd * kRowSd);
-        covered += covers(predicted_s, sd, rows_[i].seconds) ? 1 : 0;
+        errors.add(before_s_[i], model.plan(rows_[i]).seconds(rows_[i].bytes),
+                   std::sqrt(posterior.variance_of(seen_[i].slopes) + posterior.scale * kRowSd * kRowSd),
+                   rows_[i].seconds);
       }
     }
-    found.rows = static_cast<int>(after.size());
-    found.mape_before = mean(before);
-    found.mape_after = mean(after);
-    found.coverage = after.empty() ? 0 : covered / static_cast<double>(after.size());
-    return found;
+    return errors.sum();
   }
 
   // Neighbouring sizes of a test that leave the curve to the same side.

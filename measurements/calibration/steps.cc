@@ -7,8 +7,6 @@
 #include <numeric>
 
 #include "base/parallel.h"
-#include "base/random.h"
-#include "base/statistics.h"
 #include "planner/closed_form/figures.h"
 #include "planner/uncertainty/site.h"
 
@@ -22,7 +20,6 @@ constexpr std::size_t kSite = kFactors;
 constexpr double kStep = 0.04;  // of a factor's logarithm, for a slope
 constexpr double kFreedom = 8;
 constexpr int kRounds = 4;
-constexpr std::size_t kFolds = 5;
 constexpr std::size_t kMostPlans = 64;  // that stand for all
 // A factor that no profile leaves uncertain (measured by our own executor) still has a little.
 constexpr double kLeastSd = 0.01;
@@ -32,18 +29,6 @@ double predict_in(const Plan& plan, const World& world) {
 }
 
 }  // namespace
-
-int number_of_folds(std::size_t rows) {
-  return static_cast<int>(rows < 2 ? 0 : std::min(rows, kFolds));
-}
-
-std::vector<int> folds_of(std::size_t rows) {
-  std::vector<int> folds(rows);
-  for (std::size_t i = 0; i < rows; ++i) folds[i] = static_cast<int>(i % kFolds);
-  const CounterRandom random(3, rows);
-  for (std::size_t i = rows; i-- > 1;) std::swap(folds[i], folds[random.bits(i) % (i + 1)]);
-  return folds;
-}
 
 StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std::move(rows)), prior_(prior) {
   for (const planner::Factor factor : planner::kAllFactors)
@@ -140,9 +125,7 @@ StepFit::Prediction StepFit::predict_before(const StepRow& row) const {
 }
 
 HeldOut StepFit::held_out() const {
-  HeldOut found;
-  std::vector<double> before, after;
-  int covered = 0;
+  Errors errors;
   const std::vector<int> folds = folds_of(rows_.size());
   for (int fold = 0; fold < number_of_folds(rows_.size()); ++fold) {
     std::vector<Seen> others;
@@ -152,17 +135,19 @@ HeldOut StepFit::held_out() const {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (folds[i] != fold) continue;
       const Prediction predicted = predict_by(posterior, rows_[i]);
-      const double measured = rows_[i].measured_s;
-      before.push_back(std::abs(predict_in(rows_[i].plan, {}) / measured - 1));
-      after.push_back(std::abs(predicted.seconds / measured - 1));
-      covered += covers(predicted.seconds, predicted.sd, measured) ? 1 : 0;
+      errors.add(predict_in(rows_[i].plan, {}), predicted.seconds, predicted.sd, rows_[i].measured_s);
     }
   }
-  found.rows = static_cast<int>(after.size());
-  found.mape_before = mean(before);
-  found.mape_after = mean(after);
-  found.coverage = after.empty() ? 0 : covered / static_cast<double>(after.size());
-  return found;
+  return errors.sum();
+}
+
+HeldOut StepFit::own() const {
+  Errors errors;
+  for (const StepRow& row : rows_) {
+    const Prediction predicted = predict(row);
+    errors.add(predict_in(row.plan, {}), predicted.seconds, predicted.sd, row.measured_s);
+  }
+  return errors.sum();
 }
 
 }  // namespace orrery::measurements

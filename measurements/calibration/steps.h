@@ -45,6 +45,7 @@ class StepFit {
   double own_sd() const;
   double alike_sd() const;
   HeldOut held_out() const;
+  HeldOut own() const;  // of the rows that it was fitted to
 
   struct Prediction {
     double seconds = 0, sd = 0;  // of the logarithm, with its own noise

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "cost/collective_cost.h"
 #include "measurements/calibration/calibrate.h"
+#include "measurements/calibration/doubts.h"
 #include "planner/closed_form/estimator.h"
 #include "planner/closed_form/figures.h"
 #include "planner/evaluation/hardware.h"
@@ -345,6 +346,46 @@ TEST_CASE("a factor of the site by which other software would come near the peak
   REQUIRE(calibrated.doubts.size() == 1);
   CHECK_THAT(calibrated.doubts.front(),
              Catch::Contains("of the devices' peak: was megatron-lm-2022 what ran"));
+}
+
+TEST_CASE("rows far from what is predicted are refused by line, factor and the mistake that it may be") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  const std::vector<Plan> all = plans(cluster);
+  // Of the first plans with each so many times as long as predicted.
+  const auto calibrated = [&](const std::vector<double>& times, const std::string& column) {
+    Measurements measured;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      evidence::ExplicitRow row;
+      row.plan = all[i];
+      row.measured_s = times[i] * planner::estimate_step_seconds(all[i]);
+      measured.steps.push_back({"s.csv", static_cast<int>(i) + 2, "model", row});
+      measured.steps.back().timed_by = column;
+    }
+    return calibrate(cluster, measured);
+  };
+  CHECK_NOTHROW(calibrated({1.1, 1.2, 1.15}, "step_time_s"));
+  CHECK_THROWS_WITH(calibrated({1, 24, 1.1, 30}, "step_time_s"),
+                    Catch::StartsWith("s.csv:3: ") && Catch::Contains("24.0 times what is predicted;") &&
+                        Catch::Contains("as far off: 1 row more"));
+  CHECK_THROWS_WITH(calibrated({9, 9}, "tokens_per_s"),
+                    Catch::Contains("is 'tokens_per_s' one device's of 8"));
+  CHECK_THROWS_AS(calibrated({9, 9}, "tokens_per_s"), NoAnswer);
+  CHECK_THROWS_AS(calibrated({0.19, 0.19}, "step_time_s"), NoAnswer);
+  // Two plans alike that contradict each other: no factor makes one three times as slow and the other as
+  // fast.
+  CHECK_THROWS_AS(calibrated({0.5, 4.5, 0.5, 4.5, 0.5}, "step_time_s"), NoAnswer);
+}
+
+TEST_CASE("what makes predictions worse is refused, or doubted where it is a little worse") {
+  std::vector<std::string> doubts;
+  const auto check = [&](HeldOut held_out, HeldOut own) { check_learned(held_out, own, &doubts); };
+  check({4, 0.2, 0.05, 1}, {4, 0.2, 0.03, 1});
+  check({4, 0.02, 0.04, 1}, {4, 0.02, 0.01, 1});
+  CHECK(doubts.size() == 1);
+  CHECK_THROWS_WITH(check({2, 0.58, 3.23, 0}, {2, 0.58, 0.4, 1}),
+                    Catch::Contains("323.0% off in the mean, 58.0% before, and 0% lie"));
+  CHECK_THROWS_WITH(check({}, {1, 0.3, 0.5, 1}),
+                    Catch::Contains("their own mean error is 50.0%, 30.0% before"));
 }
 
 TEST_CASE("directions of a covariance give it back") {

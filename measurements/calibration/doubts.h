@@ -1,0 +1,28 @@
+// What is refused or doubted of a calibration: rows that are far from all that is predicted of them, and what
+// they taught where that makes predictions worse.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "measurements/calibration/calibrate.h"
+
+namespace orrery::measurements {
+
+// Null: there is none of this name.
+const Learned* find(const std::vector<Learned>& learned, std::string_view name);
+
+// Throws NoAnswer naming the first of `steps` that takes far longer than predicted, or, where half of them
+// do, far less. `rows`: the same on the cluster as its links and kernels were measured.
+void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows);
+
+// Throws NoAnswer where predictions of steps held back, or of the rows themselves (`own`), are clearly worse
+// after a calibration than before; what is only a little worse is a doubt.
+void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts);
+
+// What was learned of the site holds for any software, and none comes so near the peak: the measured plans
+// under what is typical of today's.
+void doubt_site(const Measurements& measured, Calibrated* result);
+
+}  // namespace orrery::measurements
