@@ -6,9 +6,11 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/statistics.h"
 #include "cost/collective_cost.h"
 #include "measurements/calibration/posterior.h"
@@ -22,20 +24,30 @@ using planner::Factor;
 
 enum Parameter : std::size_t { kIntra, kBetween, kLatency, kParameters };
 constexpr std::array<Factor, kParameters> kFactorsOfLinks = {Factor::intra, Factor::between, Factor::latency};
-// Before nccl-tests are seen: links inside nodes are what datasheets say, networks are built and configured
-// as they are; constants of a library's steps.
-constexpr std::array<double, kParameters> kSd = {0.15, 0.5, 0.5};
-// What the model gets wrong of one kind of collective, and of one size beside.
-constexpr double kKindSd = 0.12, kRowSd = 0.10;
+// Before nccl-tests are seen: links inside nodes are nearly what datasheets say, networks are built and
+// configured as they are; constants of a library's steps. Where no test stayed inside a node, what holds it
+// back is the network.
+constexpr std::array<double, kParameters> kSd = {0.4, 0.5, 0.5};
+constexpr double kUnseenNodeSd = 0.25;
+// What the model gets wrong of one kind of collective. No more than this: what a test says of large messages
+// is what training sends, and shall be what is predicted of them.
+constexpr double kKindSd = 0.03;
+// And of one size beside: of large messages, which bandwidths explain; of small ones, which latencies do; and
+// of those between, which depend on when the library changes its protocol.
+constexpr double kLargeSd = 0.03, kSmallSd = 0.1, kBetweenSd = 0.3;
+// Of its test's highest rate, and its least time: where a message is large, and small.
+constexpr double kLargeRate = 0.9, kSmallTime = 1.25;
 // Sizes of one test say nearly the same again: n count as n to this power.
 constexpr double kTestPower = 0.5;
 constexpr double kFreedom = 8;
-constexpr int kRounds = 3;
+constexpr int kRounds = 12, kHalvings = 4;
 // Logarithms of how slow networks may be, from which the fit is begun: where something else is the bottleneck
 // by what is thought, a slower network changes nothing at first, and nothing would be learned of it. Few
 // networks are far off, and those by any factor: what is thought before is as wide as the start.
 constexpr std::array<double, 4> kSlowNetworks = {0, 0.7, 1.4, 2.1};
-constexpr double kClearly = 1;  // of -log of the density
+constexpr std::array<double, 2> kSlowNodes = {0, 0.7};  // the same of links inside nodes
+constexpr double kClearly = 1, kNothing = 1e-4;         // of -log of the density
+constexpr int kSharedRounds = 3;
 // More than a link's nominal rate: multicast and sharp links reach a little more than what rings are counted
 // by.
 constexpr double kMostOfNominal = 2.2;
@@ -154,53 +166,52 @@ void check_not_stuck(const MeasuredCollective& row, double predicted_s) {
                                row.line, row.seconds, row.bytes, row.seconds / predicted_s));
 }
 
+// A size of a test, measured once or many times: the mean of the logarithms of its times.
+std::vector<MeasuredCollective> pooled(const std::vector<MeasuredCollective>& rows) {
+  std::map<std::pair<Test, double>, std::pair<std::size_t, int>> seen;
+  std::vector<MeasuredCollective> sizes;
+  std::vector<double> logs;
+  for (const MeasuredCollective& row : rows) {
+    const auto [at, fresh] = seen.try_emplace({test_of(row), row.bytes}, sizes.size(), 0);
+    if (fresh) sizes.push_back(row), logs.push_back(0);
+    logs[at->second.first] += std::log(row.seconds);
+    ++at->second.second;
+  }
+  for (const auto& [key, where] : seen)
+    if (where.second > 1) sizes[where.first].seconds = std::exp(logs[where.first] / where.second);
+  return sizes;
+}
+
 class Learner {
  public:
   Learner(const Cluster& cluster, const std::vector<MeasuredCollective>& rows)
-      : cluster_(cluster), rows_(rows) {
+      : cluster_(cluster), rows_(pooled(rows)), measured_(rows.size()) {
     for (std::size_t p = 0; p < kParameters; ++p) effects_.push_back({name_of_link(p), kSd[p]});
-    std::map<Test, int> counts;
-    for (const MeasuredCollective& row : rows_) ++counts[test_of(row)];
-    for (const auto& [test, count] : counts) {
-      tests_[test] = {effects_.size(), std::pow(count, kTestPower - 1)};
-      effects_.push_back({"test", kKindSd});
-    }
+    if (!any_over(true)) effects_[kIntra].sd = kUnseenNodeSd;
     Model before(cluster_, {});
-    for (const MeasuredCollective& row : rows_) {
+    for (const MeasuredCollective& row : rows) {
       check_plausible(row, &before);
       check_bytes(row, cluster_);
-      before_s_.push_back(before.plan(row).seconds(row.bytes));
-      check_not_stuck(row, before_s_.back());
+      check_not_stuck(row, before.plan(row).seconds(row.bytes));
     }
+    for (const MeasuredCollective& row : rows_) before_s_.push_back(before.plan(row).seconds(row.bytes));
+    weigh();
   }
 
   // The likeliest of what is found from several starts; the usual one's unless another is clearly likelier.
   void fit() {
-    const bool between =
-        std::any_of(rows_.begin(), rows_.end(), [](const auto& row) { return row.nodes > 1; });
-    Point point{};
-    std::vector<Seen> seen;
-    Posterior posterior;
-    double least = 0, sd = 0;
-    for (const double start : kSlowNetworks) {
-      point_ = {};
-      point_[kBetween] = start;
-      effects_[kBetween].sd = std::max(kSd[kBetween], start);
-      fit_from_here();
-      const double surprise = surprise_here();
-      if (start == 0 || surprise < least - kClearly) {
-        least = surprise;
-        sd = effects_[kBetween].sd;
-        point = point_;
-        seen = seen_;
-        posterior = posterior_;
+    std::optional<Found> best;
+    for (const double network : kSlowNetworks)
+      for (const double node : kSlowNodes) {
+        if ((network > 0 && !any_over(false)) || (node > 0 && !any_over(true))) continue;
+        Found found = fit_from({node, network, 0});
+        if (!best || found.surprise < best->surprise - kClearly) best = std::move(found);
       }
-      if (!between) break;
-    }
-    effects_[kBetween].sd = sd;
-    point_ = point;
-    seen_ = std::move(seen);
-    posterior_ = std::move(posterior);
+    effects_before_ = std::move(effects_);
+    effects_ = std::move(best->effects);
+    point_ = best->point;
+    seen_ = std::move(best->seen);
+    posterior_ = std::move(best->posterior);
   }
 
   Links result() {
@@ -209,9 +220,10 @@ class Learner {
     CommunicationProfile& fabric = links.cluster.communication;
     fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
     fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
-    const std::string source = fmt::format("{} collectives", rows_.size());
+    const std::string source = counted(static_cast<std::int64_t>(measured_), "collective");
     for (std::size_t p = 0; p < kParameters; ++p) {
-      links.learned.push_back({name_of_link(p), point_[p], std::sqrt(posterior_.covariance_of(p, p)), kSd[p],
+      links.learned.push_back({name_of_link(p), point_[p], std::sqrt(posterior_.covariance_of(p, p)),
+                               effects_before_[p].sd,
                                p == kIntra ? "datasheet and the library's model" : "the library's model",
                                posterior_.said[p] ? source : kNotMeasured});
     }
@@ -221,53 +233,145 @@ class Learner {
   }
 
  private:
-  void fit_from_here() {
-    for (int round = 0; round < kRounds; ++round) {
-      look();
-      posterior_ = posterior_of(effects_, seen_, kFreedom);
-      for (std::size_t p = 0; p < kParameters; ++p) point_[p] = posterior_.mean[p];
-    }
+  struct Kept {  // of a test
+    std::size_t effect = 0;
+    double least_s = 0, most_rate = 0;
+  };
+  struct Weight {  // of a row
+    double sd = 0, weight = 1;
+  };
+  struct Found {
+    Point point{};
+    double surprise = 0;
+    std::vector<Effect> effects;
+    std::vector<Seen> seen;
+    Posterior posterior;
+  };
+
+  // Whether a test stayed inside a node, or left it.
+  bool any_over(bool one_node) const {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const MeasuredCollective& row) { return (row.nodes == 1) == one_node; });
   }
 
-  // -log of the density of the effects that were found and of the rows with them, as the model has it and not
-  // its slopes.
-  double surprise_here() const {
-    double sum = std::log(effects_[kBetween].sd);
-    for (std::size_t e = 0; e < effects_.size(); ++e)
-      sum += 0.5 * std::pow(posterior_.mean[e] / effects_[e].sd, 2);
-    Model model(cluster_, point_);
+  // By what rows say: bandwidth the large ones, latency the small ones, and the others little.
+  void weigh() {
+    for (const MeasuredCollective& row : rows_) {
+      const auto [at, fresh] = tests_.try_emplace(test_of(row), Kept{effects_.size(), row.seconds, 0});
+      if (fresh) effects_.push_back({"test", kKindSd});
+      at->second.least_s = std::min(at->second.least_s, row.seconds);
+      at->second.most_rate = std::max(at->second.most_rate, row.bytes / row.seconds);
+    }
+    std::map<std::pair<Test, double>, int> alike;
     for (const MeasuredCollective& row : rows_) {
       const Kept& test = tests_.at(test_of(row));
-      const double left =
-          std::log(row.seconds / model.plan(row).seconds(row.bytes)) - posterior_.mean[test.effect];
-      sum += test.weight * (kFreedom + 1) / 2 * std::log1p(std::pow(left / kRowSd, 2) / kFreedom);
+      const bool large = row.bytes / row.seconds >= kLargeRate * test.most_rate;
+      const bool small = row.seconds <= kSmallTime * test.least_s;
+      weights_.push_back({large ? kLargeSd : small ? kSmallSd : kBetweenSd, 1});
+      ++alike[{test_of(row), weights_.back().sd}];
+    }
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      weights_[i].weight = std::pow(alike.at({test_of(rows_[i]), weights_[i].sd}), kTestPower - 1);
+  }
+
+  // By Gauss and Newton, in steps that make what was measured likelier: where algorithms and bottlenecks
+  // change, slopes say little of what lies a whole step away.
+  Found fit_from(const Point& start) {
+    Found found;
+    found.effects = effects_;
+    for (const std::size_t p : {kIntra, kBetween}) found.effects[p].sd = std::max(effects_[p].sd, start[p]);
+    found.point = start;
+    found.surprise = surprise_at(found.point, found.effects);
+    for (int round = 0; round < kRounds; ++round) {
+      found.seen = seen_at(found.point);
+      found.posterior = posterior_of(found.effects, found.seen, kFreedom);
+      if (!step(&found)) break;
+    }
+    // What nothing was said of stays as it was.
+    for (std::size_t p = 0; p < kParameters; ++p)
+      if (!found.posterior.said[p]) found.point[p] = 0;
+    return found;
+  }
+
+  bool step(Found* found) const {
+    double part = 1;
+    for (int halving = 0; halving <= kHalvings; ++halving, part /= 2) {
+      Point point;
+      for (std::size_t p = 0; p < kParameters; ++p)
+        point[p] = found->point[p] + part * (found->posterior.mean[p] - found->point[p]);
+      const double surprise = surprise_at(point, found->effects);
+      if (surprise >= found->surprise - kNothing) continue;
+      found->point = point;
+      found->surprise = surprise;
+      return true;
+    }
+    return false;
+  }
+
+  // -log of the density of a point and of the rows at it, as the model has it and not its slopes, with what
+  // is likeliest of each test.
+  double surprise_at(const Point& point, const std::vector<Effect>& effects) const {
+    double sum = 0;
+    for (std::size_t p = 0; p < kParameters; ++p)
+      sum += std::log(effects[p].sd) + 0.5 * std::pow(point[p] / effects[p].sd, 2);
+    Model model(cluster_, point);
+    std::vector<double> left;
+    for (const MeasuredCollective& row : rows_)
+      left.push_back(std::log(row.seconds / model.plan(row).seconds(row.bytes)));
+    for (const auto& [test, kept] : tests_) {
+      const double shared = shared_by(test, left);
+      sum += 0.5 * std::pow(shared / kKindSd, 2);
+      for (std::size_t i = 0; i < rows_.size(); ++i)
+        if (test_of(rows_[i]) == test)
+          sum += weights_[i].weight * (kFreedom + 1) / 2 *
+                 std::log1p(std::pow((left[i] - shared) / weights_[i].sd, 2) / kFreedom);
     }
     return sum;
   }
 
-  void look() {
+  // Of what is `left` of a test's rows, the part that they have in common.
+  double shared_by(const Test& test, const std::vector<double>& left) const {
+    double shared = 0;
+    for (int round = 0; round < kSharedRounds; ++round) {
+      double weight = 1 / (kKindSd * kKindSd), sum = 0;
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        if (test_of(rows_[i]) != test) continue;
+        const double variance = weights_[i].sd * weights_[i].sd;
+        const double w = weights_[i].weight * (kFreedom + 1) /
+                         (kFreedom + std::pow(left[i] - shared, 2) / variance) / variance;
+        weight += w;
+        sum += w * left[i];
+      }
+      shared = sum / weight;
+    }
+    return shared;
+  }
+
+  std::vector<Seen> seen_at(const Point& point) const {
     constexpr double kStep = 0.08;
     std::vector<Model> models;
-    models.emplace_back(cluster_, point_);
+    models.emplace_back(cluster_, point);
     for (std::size_t p = 0; p < kParameters; ++p) {
-      Point up = point_, down = point_;
+      Point up = point, down = point;
       up[p] += kStep;
       down[p] -= kStep;
       models.emplace_back(cluster_, up);
       models.emplace_back(cluster_, down);
     }
-    seen_.clear();
-    for (const MeasuredCollective& row : rows_) {
+    std::vector<Seen> all;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const MeasuredCollective& row = rows_[i];
       const auto seconds = [&](std::size_t model) { return models[model].plan(row).seconds(row.bytes); };
-      Seen one{std::vector<double>(effects_.size(), 0), std::log(row.seconds / seconds(0)), kRowSd,
-               tests_.at(test_of(row)).weight};
+      Seen one{std::vector<double>(effects_.size(), 0), std::log(row.seconds / seconds(0)), weights_[i].sd,
+               weights_[i].weight};
       for (std::size_t p = 0; p < kParameters; ++p) {
         one.slopes[p] = std::log(seconds(1 + 2 * p) / seconds(2 + 2 * p)) / (2 * kStep);
-        one.y += one.slopes[p] * point_[p];
+        one.y += one.slopes[p] * point[p];
       }
       one.slopes[tests_.at(test_of(row)).effect] = 1;
-      seen_.push_back(std::move(one));
+      all.push_back(std::move(one));
     }
+    return all;
   }
 
   // Whole tests are held back, for their sizes say the same.
@@ -285,7 +389,8 @@ class Learner {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (test_of(rows_[i]) != test) continue;
         errors.add(before_s_[i], model.plan(rows_[i]).seconds(rows_[i].bytes),
-                   std::sqrt(posterior.variance_of(seen_[i].slopes) + posterior.scale * kRowSd * kRowSd),
+                   std::sqrt(posterior.variance_of(seen_[i].slopes) +
+                             posterior.scale * weights_[i].sd * weights_[i].sd),
                    rows_[i].seconds);
       }
     }
@@ -324,14 +429,12 @@ class Learner {
     return list;
   }
 
-  struct Kept {
-    std::size_t effect = 0;
-    double weight = 1;
-  };
   const Cluster& cluster_;
-  const std::vector<MeasuredCollective>& rows_;
-  std::vector<Effect> effects_;
+  const std::vector<MeasuredCollective> rows_;
+  const std::size_t measured_;                    // rows before they were pooled
+  std::vector<Effect> effects_, effects_before_;  // the latter: wherever the fit began
   std::map<Test, Kept> tests_;
+  std::vector<Weight> weights_;
   std::vector<double> before_s_;
   Point point_{};
   std::vector<Seen> seen_;
