@@ -74,11 +74,11 @@ void check_plausible(const MeasuredStep& step) {
 void doubt_memory(const MeasuredStep& step, Measurements* measurements) {
   const planner::Memory memory = planner::predict_memory(step.row.plan);
   if (memory.fits(kMemoryDoubt)) return;
-  measurements->doubts.push_back(
-      fmt::format("{}:{}: was measured, but under the runtime {} it would need {} of {}: is that what ran "
+  measurements->doubt(
+      step.file, step.line, "memory",
+      fmt::format("was measured, but under the runtime {} it would need {} of {}: is that what ran "
                   "(column 'framework', or `runtime`)?",
-                  step.file, step.line, step.row.plan.job->runtime.name, human_bytes(memory.needed),
-                  human_bytes(memory.capacity)));
+                  step.row.plan.job->runtime.name, human_bytes(memory.needed), human_bytes(memory.capacity)));
 }
 
 void doubt_model(const MeasuredStep& step, const std::string& model, Measurements* measurements) {
@@ -86,12 +86,13 @@ void doubt_model(const MeasuredStep& step, const std::string& model, Measurement
   for (const evidence::Assumed& one : step.row.assumed)
     if (one.shape) guessed += (guessed.empty() ? "" : ", ") + one.what;
   if (guessed.empty()) return;
-  measurements->doubts.push_back(fmt::format(
-      "{}:{}: the model '{}' is not known by that name, and its shape was guessed by its size: {} "
-      "({:.3g} parameters): say its 'model_file' (config.json), or 'n_layers', 'hidden', "
-      "'n_heads', 'n_kv_heads', 'ffn_hidden' and 'vocab'",
-      step.file, step.line, model.substr(0, 60), guessed,
-      static_cast<double>(step.row.plan.job->workload.parameters())));
+  measurements->doubt(
+      step.file, step.line, "model " + model,
+      fmt::format("the model '{}' is not known by that name, and its shape was guessed by its size: {} "
+                  "({:.3g} parameters): say its 'model_file' (config.json), or 'n_layers', 'hidden', "
+                  "'n_heads', 'n_kv_heads', 'ffn_hidden' and 'vocab'",
+                  model.substr(0, 60), guessed,
+                  static_cast<double>(step.row.plan.job->workload.parameters())));
 }
 
 }  // namespace orrery::measurements

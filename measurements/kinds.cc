@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/statistics.h"
 #include "evidence/words/fields.h"
 #include "evidence/words/machines.h"
@@ -174,6 +175,21 @@ void Measurements::ignore(const std::string& file, int line, const std::string& 
       return;
     }
   ignored.push_back({file, line, why});
+}
+
+void Measurements::doubt(const std::string& file, int line, const std::string& alike,
+                         const std::string& why) {
+  for (Doubt& one : doubts)
+    if (one.file == file && one.alike == alike) {
+      ++one.rows;
+      return;
+    }
+  doubts.push_back({file, line, alike, why});
+}
+
+std::string Doubt::text() const {
+  return fmt::format("{}:{}: {}{}", file, line, why,
+                     rows > 1 ? fmt::format(" ({} more alike)", orrery::counted(rows - 1, "row")) : "");
 }
 
 void read(const Source& source, const Context& context, Measurements* measurements) {

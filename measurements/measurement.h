@@ -46,7 +46,8 @@ struct MeasuredProduct {
 struct TimedLog {
   std::string file;
   std::vector<double> steps_s;
-  double batch = 0;  // sequences a step; 0: the log does not say
+  double batch = 0;   // sequences a step; 0: the log does not say
+  double spread = 0;  // MeasuredStep's, where one time stands for all steps
 };
 
 // What a file holds that says nothing here, and why.
@@ -55,6 +56,16 @@ struct Ignored {
   int line = 0;  // the first; 0: all of it
   std::string why;
   int rows = 1;
+};
+
+// What was taken all the same, of rows that are alike in it.
+struct Doubt {
+  std::string file;
+  int line = 0;  // the first
+  std::string alike, why;
+  int rows = 1;
+
+  std::string text() const;  // FILE:LINE: why, and of how many
 };
 
 struct FileRead {
@@ -68,6 +79,7 @@ struct Context {
   std::string runtime;  // a profile's name or file; empty: the files'
   // What a log is taken to be of that says its model by nothing but its size, where that is this one's.
   std::shared_ptr<const Workload> model = nullptr;
+  int most_plans = 0;  // of a table; of more as many are drawn by seed. 0: all
 };
 
 struct Measurements {
@@ -80,10 +92,12 @@ struct Measurements {
   std::vector<TimedLog> logs;
   std::string runtime;  // Context's
   std::vector<Ignored> ignored;
-  std::vector<std::string> doubts;  // FILE:LINE: what was taken all the same
+  std::vector<Doubt> doubts;
 
   // Of the same file and reason only the first is named.
   void ignore(const std::string& file, int line, const std::string& why);
+  // Of the same file and alike only the first is kept, and how many there were.
+  void doubt(const std::string& file, int line, const std::string& alike, const std::string& why);
 };
 
 }  // namespace orrery::measurements

@@ -143,7 +143,10 @@ class NcclTestsReader {
     }
     if (found[1].matched) groups_.insert(found[1]);
     ++devices_[found[2]];
-    check_device(found[4], context_, source_.name(), line_);
+    if (std::string device = found[4]; device != device_) {
+      check_device(device, context_, source_.name(), line_);
+      device_ = std::move(device);
+    }
   }
 
   // Those whose operation, root and bus bandwidth these are; of a row whose bandwidths are rounded to nothing
@@ -229,7 +232,7 @@ class NcclTestsReader {
   Measurements* measurements_;
   int line_ = 0;
   bool any_row_ = false, in_rows_ = false;
-  std::string test_;
+  std::string test_, device_;                        // the last that was checked
   std::map<std::string, int, std::less<>> devices_;  // by host
   std::set<std::string, std::less<>> groups_;
   std::vector<Timed> rows_;  // of the test that was begun

@@ -19,6 +19,7 @@
 #include "measurements/doubts.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
+#include "measurements/table_rows.h"
 #include "planner/uncertainty/site.h"
 
 namespace orrery::measurements {
@@ -381,7 +382,9 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
+  draw_plans(context.most_plans, &table, measurements);
   const std::map<int, Named> named = fill_from_named(*measurements, &table);
+  RowsRead before;
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   instead.own = rows != Rows::published;
@@ -389,7 +392,11 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   for (const CsvRow& fields : table.rows) {
     try {
       if (rows == Rows::own) check_trace_is_there(table, fields, *measurements);
-      MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
+      std::optional<evidence::ExplicitRow> again = before.again(table, fields);
+      MeasuredStep step{table.file,
+                        fields.line,
+                        {},
+                        again ? std::move(*again) : evidence::read_step(table, fields, instead)};
       if (const auto from = named.find(fields.line); from != named.end()) {
         step.spread = from->second.spread;
         step.trace = from->second.file;
@@ -409,6 +416,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
       doubt_memory(step, measurements);
       if (rows != Rows::published) doubt_model(step, table.field(fields, "model"), measurements);
       step.model = planner::model_effect(step.row.plan.job->workload);
+      before.add(table, fields, step.row);
       measurements->steps.push_back(std::move(step));
     } catch (const evidence::Unreadable& why) {
       measurements->ignore(table.file, fields.line, why.why);

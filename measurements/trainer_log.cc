@@ -249,10 +249,11 @@ void read_training(const TrainerLog& log, const std::string& file, const Context
   const double parameters = measurements->steps.back().row.plan.job->workload.parameters();
   if (trained <= 0 || trained >= kLeastTrained * parameters) {
     if (is_under_deepspeed(log) && log.said("zero_optimization_stage").empty())
-      measurements->doubts.push_back(fmt::format(
-          "{}:{}: DeepSpeed's configuration is not in the log: taken as ZeRO-{} without offloading "
-          "(expected 'zero_optimization_stage', as DeepSpeed prints it at the level 'info')",
-          file, log.line(), measurements->steps.back().row.plan.choices.zero));
+      measurements->doubt(
+          file, log.line(), "deepspeed",
+          fmt::format("DeepSpeed's configuration is not in the log: taken as ZeRO-{} without offloading "
+                      "(expected 'zero_optimization_stage', as DeepSpeed prints it at the level 'info')",
+                      measurements->steps.back().row.plan.choices.zero));
     return;
   }
   measurements->steps.pop_back();

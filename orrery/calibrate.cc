@@ -15,6 +15,9 @@ namespace orrery {
 
 namespace {
 
+// Of one table: more say no more of a dozen factors, and each takes some 20 ms.
+constexpr int kMostPlans = 200;
+
 // launch(ranks, arguments, placement): of a part; the first that fails ends it. `last` is added to the
 // second.
 template <typename Launch>
@@ -62,7 +65,7 @@ SiteCalibrated calibrate_from(const CalibrateRequest& request) {
                     "one: files do not say which was measured");
   SiteCalibrated result;
   result.cluster = cluster.name;
-  result.measured = measurements::read(request.files, {cluster, request.runtime});
+  result.measured = measurements::read(request.files, {cluster, request.runtime, nullptr, kMostPlans});
   result.calibrated = measurements::calibrate(cluster, result.measured);
   const std::filesystem::path file =
       request.out.empty() ? site_calibration_file(cluster) : std::filesystem::path(request.out);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "evidence/words/machines.h"
 #include "measurements/calibration/doubts.h"
 #include "measurements/calibration/kernels.h"
@@ -42,10 +43,26 @@ std::string runtime_of(const std::vector<MeasuredStep>& steps) {
   return first.row.plan.job->runtime.name;
 }
 
-// On the cluster as its links and kernels were measured.
-std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::vector<Learned>& known) {
+// One more time of a row's plan.
+void add_to(StepRow* row, double seconds) {
+  const double apart = std::log(seconds / row->measured_s);
+  ++row->times;
+  row->measured_s *= std::exp(apart / row->times);
+  row->within += apart * apart * (row->times - 1) / row->times;
+}
+
+// On the cluster as its links and kernels were measured, rows of one plan pooled; `row_of`: that of each
+// step.
+std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::vector<Learned>& known,
+                             std::vector<std::size_t>* row_of) {
   std::vector<StepRow> rows;
+  PlansSeen seen;  // a table's row that was read again has the same job
   for (const MeasuredStep& step : steps) {
+    row_of->push_back(seen.number_of(step.row.plan));
+    if (row_of->back() < rows.size()) {
+      add_to(&rows[row_of->back()], step.row.measured_s);
+      continue;
+    }
     Plan plan = step.row.plan;
     Job job = *plan.job;
     planner::World world;
@@ -71,13 +88,14 @@ std::string_view source_of(const planner::RestsOn& rests_on, Factor factor) {
 
 void learn_steps(const Measurements& measured, Calibrated* result) {
   result->runtime = runtime_of(measured.steps);
-  const std::vector<StepRow> rows = rows_of(measured.steps, result->factors);
+  std::vector<std::size_t> row_of;
+  const std::vector<StepRow> rows = rows_of(measured.steps, result->factors, &row_of);
   const planner::Spread spread = planner::spread_of(*rows.front().plan.job);
   StepPrior prior;
   prior.factor = spread.factor;
   for (const Learned& known : result->factors)
     prior.factor[static_cast<std::size_t>(planner::factor_from_name(known.name))] = known.sd;
-  check_near(measured.steps, rows);
+  check_near(measured.steps, rows, row_of);
   const StepFit fit(rows, prior);
   result->steps = fit.held_out();
   check_learned(*result->steps, fit.own(), &result->doubts);
@@ -92,12 +110,13 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
   planner::World of_cluster;
   for (std::size_t e = 0; e < fit.effects().size(); ++e) {
     const Effect& effect = fit.effects()[e];
-    Learned learned{effect.name,
-                    posterior.mean[e],
-                    std::sqrt(posterior.covariance_of(e, e)),
-                    effect.sd,
-                    "other sites",
-                    posterior.said[e] ? fmt::format("{} steps", rows.size()) : kNotMeasured};
+    Learned learned{
+        effect.name,
+        posterior.mean[e],
+        std::sqrt(posterior.covariance_of(e, e)),
+        effect.sd,
+        "other sites",
+        posterior.said[e] ? counted(static_cast<std::int64_t>(measured.steps.size()), "step") : kNotMeasured};
     if (e < planner::kFactors) {
       const auto factor = static_cast<Factor>(e);
       learned.source_before = source_of(spread.rests_on, factor);
@@ -167,7 +186,7 @@ SiteCalibration apart(const Calibrated& result) {
 Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   Calibrated result;
   result.cluster = cluster;
-  result.doubts = measured.doubts;
+  for (const Doubt& doubt : measured.doubts) result.doubts.push_back(doubt.text());
   if (!measured.collectives.empty()) {
     const Links links = learn_links(cluster, measured.collectives);
     result.cluster = links.cluster;

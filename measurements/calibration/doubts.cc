@@ -40,16 +40,19 @@ const Learned* find(const std::vector<Learned>& learned, std::string_view name) 
   return found == learned.end() ? nullptr : &*found;
 }
 
-void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows) {
+void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows,
+                const std::vector<std::size_t>& row_of) {
+  std::vector<double> predicted_s;
+  for (const StepRow& row : rows) predicted_s.push_back(planner::estimate_step_seconds(row.plan));
   std::vector<std::size_t> slow, fast;
   std::vector<double> times;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    times.push_back(rows[i].measured_s / planner::estimate_step_seconds(rows[i].plan));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    times.push_back(steps[i].row.measured_s / predicted_s[row_of[i]]);
     if (times[i] > kFarthest) slow.push_back(i);
     if (times[i] < 1 / kFarthest) fast.push_back(i);
   }
   // Links that are faster than described make some plans fast.
-  if (2 * fast.size() < rows.size()) fast.clear();
+  if (2 * fast.size() < steps.size()) fast.clear();
   const std::vector<std::size_t>& far = slow.empty() ? fast : slow;
   if (far.empty()) return;
   const MeasuredStep& first = steps[far.front()];
@@ -88,7 +91,10 @@ void doubt_site(const Measurements& measured, Calibrated* result) {
   const Learned* site = find(result->factors, planner::kSiteEffect);
   if (site == nullptr || site->mean >= 0) return;
   double most = 0, factor = 1;
+  PlansSeen seen;
   for (const MeasuredStep& step : measured.steps) {
+    const std::size_t known = seen.count();
+    if (seen.number_of(step.row.plan) < known) continue;
     Job job = *step.row.plan.job;
     std::vector<evidence::Assumed> assumed;
     job.cluster = evidence::as_many(result->cluster, job.cluster.devices(), &assumed);

@@ -14,8 +14,10 @@ namespace orrery::measurements {
 const Learned* find(const std::vector<Learned>& learned, std::string_view name);
 
 // Throws NoAnswer naming the first of `steps` that takes far longer than predicted, or, where half of them
-// do, far less. `rows`: the same on the cluster as its links and kernels were measured.
-void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows);
+// do, far less. `rows`: the same on the cluster as its links and kernels were measured; `row_of`: that of
+// each step.
+void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows,
+                const std::vector<std::size_t>& row_of);
 
 // Throws NoAnswer where predictions of steps held back, or of the rows themselves (`own`), are clearly worse
 // after a calibration than before; what is only a little worse is a doubt.

@@ -69,7 +69,7 @@ Posterior posterior_of(const std::vector<Effect>& effects, const std::vector<See
     }
     for (std::size_t k = 0; k < rows.size(); ++k) {
       const double z = (rows[k].y - posterior.mean_of(rows[k].slopes)) / rows[k].sd;
-      surprise += rows[k].weight * weights[k] * z * z;
+      surprise += weights[k] * (rows[k].weight * z * z + rows[k].within / (rows[k].sd * rows[k].sd));
       count += rows[k].weight;
       weights[k] = (freedom + 1) / (freedom + z * z);
     }

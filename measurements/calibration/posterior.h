@@ -17,6 +17,7 @@ struct Seen {
   double y = 0;
   double sd = 0;      // of its noise
   double weight = 1;  // of rows that say the same thing again
+  double within = 0;  // of so many rows with the mean y, the sum of the squares that they lie from it
 };
 
 struct Posterior {

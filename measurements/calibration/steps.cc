@@ -30,6 +30,14 @@ double predict_in(const Plan& plan, const World& world) {
 
 }  // namespace
 
+std::size_t PlansSeen::number_of(const Plan& plan) {
+  auto& of_job = plans_[plan.job.get()];
+  for (const auto& [choices, number] : of_job)
+    if (choices == plan.choices) return number;
+  of_job.emplace_back(plan.choices, count_);
+  return count_++;
+}
+
 StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std::move(rows)), prior_(prior) {
   for (const planner::Factor factor : planner::kAllFactors)
     effects_.push_back({std::string(planner::name_of(factor)),
@@ -38,7 +46,9 @@ StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std:
   for (const StepRow& row : rows_)
     if (model_of(row) < 0) effects_.push_back({row.model, prior_.model});
   std::vector<MeasuredPlan> plans;
-  for (const StepRow& row : rows_) plans.push_back(as_measured(*row.plan.job, row.plan.choices));
+  for (const StepRow& row : rows_)
+    plans.insert(plans.end(), static_cast<std::size_t>(row.times),
+                 as_measured(*row.plan.job, row.plan.choices));
   alike_ = PlansAlike(PlansAlike::chosen_from(plans, kMostPlans));
   for (std::size_t i = 0; i < alike_.plans().size(); ++i)
     effects_.push_back({fmt::format("plans alike, part {}", i + 1), prior_.alike});
@@ -105,7 +115,8 @@ std::vector<Seen> StepFit::seen_at(const std::vector<double>& means) const {
     Looked looked = look(row, means);
     double y = std::log(row.measured_s / looked.seconds);
     for (std::size_t e = 0; e < means.size(); ++e) y += looked.slopes[e] * means[e];
-    seen[static_cast<std::size_t>(i)] = {std::move(looked.slopes), y, std::sqrt(looked.own_variance), 1};
+    seen[static_cast<std::size_t>(i)] = {std::move(looked.slopes), y, std::sqrt(looked.own_variance),
+                                         static_cast<double>(row.times), row.within};
   });
   return seen;
 }

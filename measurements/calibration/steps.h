@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "measurements/calibration/learned.h"
@@ -20,6 +23,21 @@ struct StepRow {
   std::string model;  // its effect (planner/uncertainty/site.h)
   double measured_s = 0;
   double widens = 0;  // standard deviation of what was assumed of it
+  // How often it was measured, where that is the mean of the logarithms; and the sum of the squares that
+  // these lie from it.
+  int times = 1;
+  double within = 0;
+};
+
+// Numbers plans in the order in which they come, the same plan of the same job alike.
+class PlansSeen {
+ public:
+  std::size_t number_of(const Plan& plan);
+  std::size_t count() const { return count_; }
+
+ private:
+  std::map<const Job*, std::vector<std::pair<Choices, std::size_t>>> plans_;
+  std::size_t count_ = 0;
 };
 
 // What is thought of steps on a cluster before any is seen: standard deviations of logarithms.

@@ -123,6 +123,22 @@ TEST_CASE("five steps of a site predict its others, with intervals that narrow a
   CHECK(held_out.mape_before == Approx(before).margin(0.03));
 }
 
+TEST_CASE("rows of one plan teach the same pooled and apart") {
+  const std::vector<Plan> all = plans(load_cluster("dgx-h100"));
+  std::vector<StepRow> rows = measured_in(planner::of_everything(0.1), {all[0], all[1], all[2]});
+  std::vector<StepRow> apart = rows;
+  for (int i = 0; i < 3; ++i) apart.push_back(rows[0]);
+  rows[0].times = 4;
+  const StepPrior prior = prior_of(all.front());
+  const StepFit pooled(rows, prior), each(apart, prior);
+  REQUIRE(pooled.effects().size() == each.effects().size());
+  CHECK(pooled.posterior().scale == Approx(each.posterior().scale));
+  for (std::size_t e = 0; e < pooled.effects().size(); ++e) {
+    CHECK(pooled.posterior().mean[e] == Approx(each.posterior().mean[e]).margin(1e-9));
+    CHECK(pooled.posterior().covariance_of(e, e) == Approx(each.posterior().covariance_of(e, e)));
+  }
+}
+
 TEST_CASE("factors that steps say nothing of stay as they were") {
   const Cluster cluster = load_cluster("dgx-h100");
   std::vector<Plan> inside;

@@ -230,7 +230,8 @@ TEST_CASE("a row that would not fit under the runtime that was taken is doubted"
   const Measurements all = read(rows, "dgx-h100", "megatron-lm-2022");
   CHECK(all.steps.size() == 1);
   REQUIRE(all.doubts.size() == 1);
-  CHECK_THAT(all.doubts.front(), Catch::StartsWith("file:2: was measured") && Catch::Contains("79.1 GiB"));
+  CHECK_THAT(all.doubts.front().text(),
+             Catch::StartsWith("file:2: was measured") && Catch::Contains("79.1 GiB"));
 }
 
 TEST_CASE("numbers of a table: thousands with commas are read, what would be another number is refused") {
@@ -363,13 +364,46 @@ TEST_CASE("public models are known by name, and one that is guessed by its size 
     const Measurements all = read_model(model);
     CHECK(all.steps.size() == 1);
     REQUIRE(all.doubts.size() == 1);
-    CHECK_THAT(all.doubts[0],
+    CHECK_THAT(all.doubts[0].text(),
                Catch::StartsWith("file:2: the model '" + std::string(model) + "' is not known") &&
                    Catch::Contains("model_file"));
     CHECK(read_model(model, ",source", ",a paper").doubts.empty());
   }
   // Published tables are read by their own list, whatever was fitted to them.
   CHECK(read_model("mistral-7b", ",source", ",a paper").steps.at(0).row.plan.job->workload.layers == 33);
+}
+
+TEST_CASE("of a long table some plans are drawn, and rows of one plan are read once and say what they say") {
+  std::string table = kHeader + ",mbs_sequences,act_recompute\n";
+  for (int i = 0; i < 60; ++i)
+    table += fmt::format("llama3-8b,8,2,{},8192,{},1,none\n", 64 + 4 * (i % 30), 11.5 + i * 0.01);
+  const Context all{load_cluster("dgx-h100"), "megatron-lm-2022"};
+  Context few = all;
+  few.most_plans = 10;
+  Measurements whole, drawn, again;
+  measurements::read(Source("file", table), all, &whole);
+  measurements::read(Source("file", table), few, &drawn);
+  measurements::read(Source("file", table), few, &again);
+  REQUIRE(whole.steps.size() == 60);
+  CHECK(whole.ignored.empty());
+  CHECK(whole.steps[0].row.plan.job == whole.steps[30].row.plan.job);
+  CHECK(whole.steps[30].row.measured_s == Approx(11.8));
+  CHECK(whole.steps[30].row.line == 32);
+  // One warning for all.
+  REQUIRE(whole.doubts.size() == 1);
+  CHECK_THAT(whole.doubts[0].text(),
+             Catch::StartsWith("file:2: was measured") && Catch::EndsWith("(59 rows more alike)"));
+  REQUIRE(drawn.steps.size() == 20);
+  for (std::size_t i = 0; i < 20; ++i) CHECK(drawn.steps[i].line == again.steps[i].line);
+  REQUIRE(drawn.ignored.size() == 1);
+  CHECK(drawn.ignored[0].rows == 40);
+  CHECK_THAT(drawn.ignored[0].why, Catch::StartsWith("of 30 plans of the table 10 were drawn"));
+  // A rate in place of a time.
+  const Measurements rates = read(
+      "model,n_gpus,tp,gbs_sequences,seq_len_tokens,tokens_per_s\nllama3-8b,8,2,64,8192,45000\n"
+      "llama3-8b,8,2,64,8192,46000\n");
+  REQUIRE(rates.steps.size() == 2);
+  CHECK(rates.steps[1].row.measured_s == Approx(64 * 8192 / 46000.0));
 }
 
 TEST_CASE("numbers that no machine gives are refused as such") {

@@ -323,7 +323,7 @@ TEST_CASE("the Trainer's log says DeepSpeed by its argument, and whether embeddi
   argument.replace(argument.find("deepspeed=None"), 14, "deepspeed=ds_config.json");
   const Measurements all = read_text(argument);
   CHECK(all.steps.at(0).row.plan.job->runtime.name == "deepspeed");
-  CHECK_THAT(all.doubts.at(0), Catch::StartsWith("a.log:") && Catch::Contains("ZeRO"));
+  CHECK_THAT(all.doubts.at(0).text(), Catch::StartsWith("a.log:") && Catch::Contains("ZeRO"));
   argument.replace(argument.find("ds_config.json"), 14, "{'zero_optimization': {'stage': 3}}");
   CHECK(read_text(argument).steps.at(0).row.plan.choices.zero == 3);
   CHECK(read_text(argument).doubts.empty());
