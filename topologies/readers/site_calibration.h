@@ -10,9 +10,11 @@
 namespace orrery {
 
 // user_data_folder()/clusters/NAME-DIGEST.textproto, a proto::Cluster with its calibration. The digest is of
-// all that describes the cluster as it was loaded, before anybody asked for so many nodes of it.
+// all that says how fast the cluster is: not of prices, power, descriptions, hosts' names, nor of how many
+// nodes there are, of which nothing is learned.
 std::filesystem::path site_calibration_file(const Cluster& cluster);
-// As measurements have it, where there are some of it. Throws UserError where their file is damaged.
+// As measurements have it, where there are some of it, with its own prices, words and nodes. Throws UserError
+// where their file is damaged.
 Cluster with_site_calibration(Cluster cluster);
 // When what was measured, of a cluster or of this machine, last changed: another number whenever it did.
 std::int64_t last_calibration();
