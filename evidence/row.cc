@@ -79,6 +79,8 @@ std::string runtime_for(std::string_view framework) {
   }
   if (!best.empty()) return best;
   for (const proto::PublishedFramework& known : published_frameworks().framework())
+    if (stated == lower(known.runtime())) return known.runtime();
+  for (const proto::PublishedFramework& known : published_frameworks().framework())
     for (const std::string& word : known.word())
       if (contains(stated, lower(word))) return known.runtime();
   return "";

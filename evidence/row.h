@@ -61,7 +61,8 @@ struct Instead {
 planner::Evaluation predict(const Plan& plan);
 
 // The runtime profile that stands for a framework: the one with the longest name that is a part of it,
-// upper and lower case alike (evidence/data/frameworks.textproto); empty: none.
+// upper and lower case alike (evidence/data/frameworks.textproto), or the profile of that very name; empty:
+// none.
 std::string runtime_for(std::string_view framework);
 // What counts once where rows are weighed: a source's model on a device in a precision.
 std::string cell_of(std::string_view source, std::string_view model, const Plan& plan);

@@ -155,7 +155,11 @@ const std::vector<Kind>& kinds() {
       {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
        is_megatron_log, read_megatron_log, false, true},
       {"a log of Hugging Face's Trainer, with or without DeepSpeed",
-       "its mean step, with the configuration that it prints", is_trainer_log, read_trainer_log, false, true},
+       "its mean step, with the configuration that it prints or a table says", is_trainer_log,
+       read_trainer_log, false, true},
+      {"trainer_state.json of Hugging Face's Trainer",
+       "its mean step, with the configuration that a table says", is_trainer_state, read_trainer_state, false,
+       true},
       {"a log of torchtitan", "its median step, with the configuration that it prints", is_torchtitan_log,
        read_torchtitan_log, false, true},
       {"a log of NeMo or MLPerf", "its median step, with the configuration that it prints or a table says",
@@ -251,11 +255,11 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
     const bool named = std::any_of(all.steps.begin(), all.steps.end(),
                                    [&](const MeasuredStep& step) { return step.trace == log.file; });
     if (!named)
-      all.ignore(
-          log.file, 0,
-          fmt::format("{} steps of {:.4g} s whose model and layout the log does not say: give a table of "
-                      "steps too, with a row whose column 'trace' names it",
-                      log.steps_s.size(), median(log.steps_s)));
+      all.ignore(log.file, 0,
+                 fmt::format("{} of {:.4g} s whose model and layout the log does not say: give a table of "
+                             "steps too, with a row whose column 'trace' names it",
+                             orrery::counted(static_cast<std::int64_t>(log.steps_s.size()), "step"),
+                             median(log.steps_s)));
   }
   check_repeats(all);
   return all;

@@ -43,6 +43,11 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
 bool is_trainer_log(std::string_view head);
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements);
 
+// What the Trainer keeps beside each checkpoint (trainer_state.json): times without a layout, into
+// Measurements::logs.
+bool is_trainer_state(std::string_view head);
+void read_trainer_state(const Source& source, const Context& context, Measurements* measurements);
+
 bool is_torchtitan_log(std::string_view head);
 void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements);
 

@@ -228,7 +228,9 @@ std::optional<Named> find_named(const Measurements& measured, const std::filesys
     return std::filesystem::path(file).filename() == name.filename();
   };
   for (const TimedLog& log : measured.logs)
-    if (is_named(log.file)) return Named{log.file, log.steps_s, spread_of_median(log.steps_s), log.batch};
+    if (is_named(log.file))
+      return Named{log.file, log.steps_s, log.spread > 0 ? log.spread : spread_of_median(log.steps_s),
+                   log.batch};
   for (const RankTrace& trace : measured.traces) {
     if (trace.of_instructions || !is_named(trace.file)) continue;
     Named named{trace.file, {}, 0, 0};

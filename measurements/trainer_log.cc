@@ -224,8 +224,14 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& lo
           {"step_time_s", fmt::format("{:.9g}", seconds)}};
 }
 
+// A log of a script that prints no configuration.
+bool says_model(const TrainerLog& log) {
+  return !log.said("model_type").empty() || !log.first("n_embd", "hidden_size").empty();
+}
+
+// What says no model goes to `untold`, for rows of tables.
 void read_training(const TrainerLog& log, const std::string& file, const Context& context,
-                   Measurements* measurements) {
+                   Measurements* measurements, std::vector<TimedLog>* untold) {
   const double steps = log.number("Total optimization steps");
   if (log.runtime_s() <= 0)
     return measurements->ignore(file, 0, "a log without train_runtime: it did not end");
@@ -239,6 +245,10 @@ void read_training(const TrainerLog& log, const std::string& file, const Context
   const double all = log.number("Total train batch size (w. parallel, distributed & accumulation)");
   if (each < 1 || all < each)
     return measurements->ignore(file, log.line(), "a log that does not print its batch");
+  if (!says_model(log)) {
+    untold->push_back({file, {log.runtime_s() / steps}, all, 1 / steps});
+    return;
+  }
   const std::size_t before = measurements->steps.size();
   // The first steps warm up, and count: as if one took twice as long.
   add_log(file, log.line(), columns_of(log, all / each, log.runtime_s() / steps), 1 / steps, context,
@@ -271,8 +281,10 @@ bool is_trainer_log(std::string_view head) {
 
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
+  std::vector<TimedLog> untold;
   for (const TrainerLog& log : TrainerLog::all_of(text))
-    read_training(log, source.name(), context, measurements);
+    read_training(log, source.name(), context, measurements, &untold);
+  add_timed_runs(source.name(), untold, measurements);
 }
 
 }  // namespace orrery::measurements

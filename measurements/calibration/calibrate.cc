@@ -174,11 +174,16 @@ SiteCalibration apart(const Calibrated& result) {
     expected += "; beside traces a table of steps whose column 'trace' names the trace of each";
   if (measured.ignored.empty())
     throw UserError(fmt::format("nothing could be learned from {}", files_of(measured)), expected);
-  const Ignored& first = measured.ignored.front();
-  std::string why = fmt::format("nothing could be learned: {}{}: {}", first.file,
-                                first.line > 0 ? fmt::format(":{}", first.line) : "", first.why);
-  if (measured.ignored.size() > 1) why += fmt::format("; and {} more", measured.ignored.size() - 1);
-  throw UserError(why, expected);
+  constexpr std::size_t kMostNamed = 3;
+  std::string why;
+  for (std::size_t i = 0; i < measured.ignored.size() && i < kMostNamed; ++i) {
+    const Ignored& one = measured.ignored[i];
+    why += fmt::format("{}{}{}: {}", why.empty() ? "" : "; ", one.file,
+                       one.line > 0 ? fmt::format(":{}", one.line) : "", one.why);
+  }
+  if (measured.ignored.size() > kMostNamed)
+    why += fmt::format("; and {} more", measured.ignored.size() - kMostNamed);
+  throw UserError("nothing could be learned: " + why, expected);
 }
 
 }  // namespace

@@ -64,6 +64,9 @@ std::vector<std::string> megatron_log_seeds() {
 std::vector<std::string> trainer_log_seeds() {
   return joined(own("trainer.log"), published_texts("logs", "bigscience__hf"));
 }
+std::vector<std::string> trainer_state_seeds() {
+  return own("trainer_state.json");
+}
 std::vector<std::string> torchtitan_log_seeds() {
   return own("torchtitan.log");
 }
@@ -129,6 +132,7 @@ std::vector<Target> measured() {
   return {{"nccl_tests", read_or_refused<is_nccl_tests, read_nccl_tests>, nccl_tests_seeds},
           {"megatron_log", read_or_refused<is_megatron_log, read_megatron_log>, megatron_log_seeds},
           {"trainer_log", read_or_refused<is_trainer_log, read_trainer_log>, trainer_log_seeds},
+          {"trainer_state", read_or_refused<is_trainer_state, read_trainer_state>, trainer_state_seeds},
           {"torchtitan_log", read_or_refused<is_torchtitan_log, read_torchtitan_log>, torchtitan_log_seeds},
           {"nemo_log", read_or_refused<is_nemo_log, read_nemo_log>, nemo_log_seeds},
           {"deepspeed_log", read_or_refused<is_deepspeed_log, read_deepspeed_log>, deepspeed_log_seeds},

@@ -336,6 +336,45 @@ TEST_CASE("the Trainer's log says DeepSpeed by its argument, and whether embeddi
   CHECK(parameters("false") - parameters("true") == 50257 * 2048);
 }
 
+TEST_CASE(
+    "the Trainer's log and state that print no configuration are of the row of a table that names them") {
+  const TemporaryFolder folder;
+  const std::string log = folder.path() + "/hf.log", table = folder.path() + "/steps.csv";
+  const auto read_both = [&](const std::string& named, const std::string& batch) {
+    write_file_atomically(
+        table,
+        "framework,model,seq_len_tokens,n_gpus,precision,gbs_sequences,mbs_sequences,trace\n"
+        "hugging-face,llama3.2-1b,4096,8,bf16," +
+            batch + ",4," + named + "\n");
+    return read({folder.path() + "/" + named, table}, {load_cluster("dgx-h100"), ""});
+  };
+  write_file_atomically(log,
+                        "***** Running training *****\n  Num examples = 3,200\n"
+                        "  Instantaneous batch size per device = 4\n"
+                        "  Total train batch size (w. parallel, distributed & accumulation) = 32\n"
+                        "  Gradient Accumulation steps = 1\n  Total optimization steps = 100\n"
+                        "{'train_runtime': 250.0, 'train_samples_per_second': 12.8}\n");
+  const Measurements all = read_both("hf.log", "32");
+  for (const auto& one : all.ignored) UNSCOPED_INFO(one.why);
+  REQUIRE(all.steps.size() == 1);
+  CHECK(all.steps[0].row.measured_s == Approx(2.5));
+  CHECK(all.steps[0].spread == Approx(0.01));
+  CHECK(all.steps[0].row.plan.job->runtime.name == "hugging-face");
+  CHECK(all.ignored.empty());
+  CHECK_THAT(read_both("hf.log", "64").ignored.at(0).why, Catch::Contains("where hf.log says 32"));
+  CHECK_THAT(read({log}, {load_cluster("dgx-h100"), ""}).ignored.at(0).why,
+             Catch::StartsWith("1 step of 2.5 s whose model"));
+
+  // A training that was resumed has two times, each of its own steps.
+  const std::string state = read_file(data("trainer_state.json"));
+  write_file_atomically(folder.path() + "/trainer_state.json", state);
+  CHECK_THAT(read_both("trainer_state.json", "32").ignored.at(0).why, Catch::StartsWith("2 runs in one log"));
+  write_file_atomically(folder.path() + "/trainer_state.json", without(state, "\"step\": 100"));
+  const Measurements once = read_both("trainer_state.json", "32");
+  REQUIRE(once.steps.size() == 1);
+  CHECK(once.steps[0].row.measured_s == Approx(0.8));
+}
+
 TEST_CASE("colours are taken off a line, and nothing else") {
   CHECK(without_colours("\x1b[31mstep: \x1b[38;2;1;2;3m 1\x1b[0m!") == "step:  1!");
   CHECK(without_colours("plain [1] m") == "plain [1] m");
