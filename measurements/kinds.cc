@@ -97,22 +97,25 @@ bool is_ti(std::string_view profile) {
 }
 
 // Whether something measured on `words` may have been measured on this device of the same family. What the
-// words leave open is no contradiction, nor a size that no device of the family has ("GH200 480GB" has a
-// processor's).
-bool may_be(const std::string& words, const std::string& profile) {
-  const Variant said = variant_in(words), device = variant_in(profile);
-  const auto apart = [](const auto& a, const auto& b) {
-    return !a.empty() && !b.empty() &&
-           std::none_of(a.begin(), a.end(), [&](const auto& one) { return b.contains(one); });
-  };
-  if (apart(said.forms, device.forms)) return false;
-  std::set<int> known;
+// words leave open is no contradiction, nor is more memory than the device's that no device of the family has
+// ("GH200 480GB" has a processor's).
+bool may_be(const std::string& words, const DeviceProfile& device) {
+  constexpr double kOwnMemory = 0.1;  // in GB or GiB, with or without what ECC takes
+  const Variant said = variant_in(words), named = variant_in(device.name);
+  const bool other_form = !said.forms.empty() && !named.forms.empty() &&
+                          std::none_of(said.forms.begin(), said.forms.end(),
+                                       [&](const std::string& form) { return named.forms.contains(form); });
+  if (other_form) return false;
+  std::set<int> of_family;
   for (const CatalogEntry& entry : catalog_devices())
-    if (family_of(entry.name) == family_of(profile)) known.merge(variant_in(entry.name).memory_gb);
-  std::set<int> sizes;
-  for (const int size : said.memory_gb)
-    if (known.contains(size)) sizes.insert(size);
-  return !apart(sizes, device.memory_gb);
+    if (family_of(entry.name) == family_of(device.name)) of_family.merge(variant_in(entry.name).memory_gb);
+  const double own_gb = device.memory_bytes / 1e9;
+  bool other_memory = false;
+  for (const int size : said.memory_gb) {
+    if (std::abs(size / own_gb - 1) <= kOwnMemory) return true;
+    other_memory = other_memory || size < own_gb || of_family.contains(size);
+  }
+  return !other_memory;
 }
 
 // Null: of none.
@@ -287,9 +290,8 @@ void check_device(const std::string& device, const Context& context, const std::
   for (const NodeGroup& group : context.cluster.groups) {
     const DeviceProfile& profile = context.cluster.profiles[static_cast<std::size_t>(group.node.profile)];
     // A device that somebody describes may have any name.
-    if (!is_catalog_device(profile.name) ||
-        (family_of(profile.name) == family_of(named) && is_ti(profile.name) == is_ti(named) &&
-         may_be(device, profile.name)))
+    if (!is_catalog_device(profile.name) || (family_of(profile.name) == family_of(named) &&
+                                             is_ti(profile.name) == is_ti(named) && may_be(device, profile)))
       return;
     expected += (expected.empty() ? "" : ", ") + profile.name;
   }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "tests/support/published.h"
 #include "topologies/readers/catalog.h"
 
@@ -72,6 +73,17 @@ TEST_CASE("devices of one family are told apart by what their words name of form
   CHECK_FALSE(is_of("Tesla V100-PCIE-32GB", "dgx-v100-32g"));
   CHECK_FALSE(is_of("Tesla V100-SXM2-16GB", "dgx-v100-32g"));
   CHECK_FALSE(is_of("NVIDIA H800 PCIe", "hgx-h800"));
+  // A family of one device: its name says no memory.
+  const TemporaryFolder folder;
+  const std::string l40s = folder.path() + "/l40s.textproto";
+  write_file_atomically(
+      l40s,
+      "name: \"l40s\" source: \"ours\" groups { count: 1 node { name: \"n\" device: \"l40s\"\n"
+      "  devices: 8 intra { kind: PCIE bandwidth_bytes_per_s: 24e9 latency_s: 2e-6 } } }\n");
+  CHECK(is_of("NVIDIA L40S", l40s));
+  CHECK(is_of("L40S 48GB", l40s));
+  CHECK(is_of("L40S-46GB", l40s));
+  CHECK_FALSE(is_of("L40S 24GB", l40s));
   // The processor's memory; and a word that no device of the family has in its name.
   CHECK(is_of("NVIDIA GH200 480GB", "gh200-quad"));
   CHECK_FALSE(is_of("NVIDIA GH200 144G HBM3e", "gh200-quad"));
