@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/parse.h"
@@ -174,6 +175,15 @@ void check_whole(const CsvTable& table) {
       throw UserError(table.file, row.line,
                       fmt::format("'{}' in the column '{}'", said.substr(0, 40), column), "a whole number");
     }
+}
+
+// A column that is there twice would be read once.
+void check_columns(const CsvTable& table) {
+  std::set<std::string_view> seen;
+  for (const std::string& column : table.columns)
+    if (!column.empty() && !seen.insert(column).second)
+      throw UserError(table.file, 1, fmt::format("the column '{}' is there twice", column.substr(0, 40)),
+                      "each column once");
 }
 
 void take_numbers(bool semicolons, CsvTable* table) {
@@ -448,6 +458,7 @@ void read_step_table(const Source& source, const Context& context, Measurements*
   const std::string text = source.text();
   const char separator = separator_of(text);
   CsvTable table = parse_csv(text, source.name(), separator);
+  check_columns(table);
   take_numbers(separator == ';', &table);
   const bool published = table.column("source") >= 0;
   if (!published) {

@@ -298,6 +298,11 @@ TEST_CASE("words and broken numbers of one's own table are refused, published ta
         0);
 }
 
+TEST_CASE("a column that is there twice is refused by its name") {
+  CHECK_THROWS_WITH(read(kHeader + ",step_time_s\nllama3-8b,8,2,64,8192,11.5,12.5\n"),
+                    Catch::StartsWith("file:1: the column 'step_time_s' is there twice"));
+}
+
 TEST_CASE("a row of one's own table that contradicts itself is named and left out") {
   const std::string header =
       "model,n_gpus,tp,seq_len_tokens,gbs_sequences,mbs_sequences,grad_accum,step_time_s,tokens_per_s\n";
