@@ -62,10 +62,10 @@ int refit(const CalibrateOptions& options) {
 std::string held_out_text(std::string_view what, const measurements::HeldOut& of) {
   if (of.rows == 0) return fmt::format("{}: too few rows to hold some back.\n", what);
   return fmt::format(
-      "{}, each held back in turn ({} rows): mean error {:.1f}% before, {:.1f}% after; {:.0f}% within their "
+      "{}, each held back in turn ({}): mean error {:.1f}% before, {:.1f}% after; {:.0f}% within their "
       "90% "
       "intervals.\n",
-      what, of.rows, 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage);
+      what, counted(of.rows, "row"), 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage);
 }
 
 // What the device did in a trace, as shares of its steps.
@@ -96,14 +96,9 @@ std::string what_it_is_from(const SiteCalibrated& result, const std::string& clu
     collectives += file.collectives;
     products += file.products;
   }
-  std::vector<std::string> parts;
-  for (const auto& [count, what] :
-       {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
-    if (count > 0) parts.push_back(counted(count, what));
-  std::string said = parts.empty() ? "nothing" : parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) said += (i + 1 == parts.size() ? " and " : ", ") + parts[i];
   const auto files = static_cast<std::int64_t>(result.measured.files.size());
-  return fmt::format("{} from {} of {}", cluster, said, counted(files, "file"));
+  return fmt::format("{} from {} of {}", cluster,
+                     measurements::counted_together(steps, collectives, products), counted(files, "file"));
 }
 
 // What was learned; behind it what was not, and file by file what was read, where --verbose asks for it.
@@ -138,8 +133,10 @@ void print(const SiteCalibrated& result, const Output& output) {
                     name_of(one.kind), one.nodes, one.devices_per_node, one.times,
                     human_bytes(one.least_bytes), human_bytes(one.most_bytes), one.algorithm, one.protocol));
   if (result.calibrated.small_products > 0)
-    output.print(fmt::format("{} matrix products are too small to say anything about the device.\n",
-                             result.calibrated.small_products));
+    output.print(fmt::format("{} too small to say anything about the device.\n",
+                             result.calibrated.small_products == 1
+                                 ? "1 matrix product is"
+                                 : fmt::format("{} matrix products are", result.calibrated.small_products)));
   for (const measurements::FileRead& file : result.measured.files) {
     output.print_more(fmt::format("{}: {}; {}, {}{}\n", file.file, file.kind, counted(file.steps, "step"),
                                   counted(file.collectives, "collective"),

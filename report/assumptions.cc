@@ -89,7 +89,8 @@ Json assumptions_json(const Plan& plan) {
            name_of(rests_on.network), communication.source);
   if (const auto& calibration = job.cluster.calibration)
     list.add("Measured on this cluster",
-             fmt::format("{} steps and {} collectives", calibration->steps, calibration->collectives),
+             fmt::format("{} and {}", counted(calibration->steps, "step"),
+                         counted(calibration->collectives, "collective")),
              "calibrated", calibration->source);
   list.add("Whole runs", "no failures, no checkpoints, no waiting for data: a step times their number",
            "assumed", "");

@@ -130,7 +130,10 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
     if (Learned* before = const_cast<Learned*>(find(result->factors, effect.name)); before != nullptr) {
       before->mean += learned.mean;
       before->sd = learned.sd;
-      before->source += " and " + learned.source;
+      if (before->source == kNotMeasured)
+        before->source = learned.source;
+      else if (learned.source != kNotMeasured)
+        before->source += " and " + learned.source;
       calibration.mean.back() = before->mean;
     } else if (e < first_of_plans) {
       result->factors.push_back(std::move(learned));
@@ -201,6 +204,7 @@ Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   }
   if (!measured.traces.empty()) learn_from_kernels(measured, cluster, &result);
   if (measured.steps.empty() && result.factors.empty()) refuse(cluster, measured);
+  check_says_something(measured, result);
   result.cluster.calibration = apart(result);
   if (!measured.steps.empty()) learn_steps(measured, &result);
   CommunicationProfile& fabric = result.cluster.communication;
@@ -212,8 +216,8 @@ Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   calibration.collectives = static_cast<int>(measured.collectives.size());
   const int products = static_cast<int>(measured.products.size()) - result.small_products;
   calibration.source =
-      fmt::format("{} steps and {} collectives{} measured ({})", calibration.steps, calibration.collectives,
-                  products > 0 ? fmt::format(" and {} products", products) : "", files_of(measured));
+      fmt::format("{} measured ({})", counted_together(calibration.steps, calibration.collectives, products),
+                  files_of(measured));
   return result;
 }
 

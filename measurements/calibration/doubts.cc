@@ -63,6 +63,16 @@ void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRo
       more > 0 ? fmt::format("; as far off: {} more", counted(more, "row")) : "", kFarthest));
 }
 
+void check_says_something(const Measurements& measured, const Calibrated& result) {
+  const bool any = std::any_of(result.factors.begin(), result.factors.end(),
+                               [](const Learned& one) { return one.source != kNotMeasured; });
+  if (any || !measured.steps.empty()) return;
+  throw NoAnswer(
+      fmt::format("nothing could be learned from {}: no factor explains them",
+                  counted_together(0, static_cast<int>(measured.collectives.size()),
+                                   static_cast<int>(measured.products.size()) - result.small_products)));
+}
+
 void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts) {
   const auto refuse = [&](const std::string& why) {
     throw NoAnswer(

@@ -19,6 +19,9 @@ const Learned* find(const std::vector<Learned>& learned, std::string_view name);
 void check_near(const std::vector<MeasuredStep>& steps, const std::vector<StepRow>& rows,
                 const std::vector<std::size_t>& row_of);
 
+// Throws NoAnswer where there are no steps, and what else was measured leaves every factor as it was.
+void check_says_something(const Measurements& measured, const Calibrated& result);
+
 // Throws NoAnswer where predictions of steps held back, or of the rows themselves (`own`), are clearly worse
 // after a calibration than before; what is only a little worse is a doubt.
 void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts);

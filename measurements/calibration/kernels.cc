@@ -6,10 +6,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/statistics.h"
 #include "cost/compute_cost.h"
 #include "evidence/words/fields.h"
 #include "measurements/calibration/posterior.h"
+#include "measurements/doubts.h"
 #include "planner/uncertainty/spread.h"
 
 namespace orrery::measurements {
@@ -83,6 +85,19 @@ std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const Dev
   return rows;
 }
 
+// Of another unit, or of a device that did something else besides.
+void check_near(const std::vector<Row>& rows, const std::string& file) {
+  constexpr double kFarthest = 5;
+  if (rows.empty()) return;
+  std::vector<double> times;
+  for (const Row& row : rows) times.push_back(row.measured_s / row.predicted_s);
+  const double middle = median(std::move(times));
+  if (middle > kFarthest || middle < 1 / kFarthest)
+    throw NoAnswer(fmt::format("{}: {}: the median takes {} (expected at most {:.0f} times)", file,
+                               counted(static_cast<std::int64_t>(rows.size()), "product"),
+                               times_predicted(middle), kFarthest));
+}
+
 HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& rows) {
   Errors errors;
   const std::vector<int> folds = folds_of(rows.size());
@@ -118,6 +133,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
     effects.push_back({std::string(planner::name_of(factor)),
                        std::max(0.01, spread.factor[static_cast<std::size_t>(factor)])});
   const std::vector<Row> rows = rows_of(measured.products, device, named ? job.runtime.matmul_efficiency : 1);
+  if (!measured.products.empty()) check_near(rows, measured.products.front().file);
   std::vector<Seen> seen;
   for (const Row& row : rows) seen.push_back(row.seen);
   const HeldOut held_out = held_out_of(effects, rows);
@@ -144,10 +160,12 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
                                effects[p].sd, std::string(name_of(before)),
                                posterior.said[p] ? source : kNotMeasured});
   };
-  const std::string products = fmt::format("{} products", rows.size());
+  const std::string products = counted(static_cast<std::int64_t>(rows.size()), "product");
   if (!rows.empty()) learn(kClock, spread.rests_on.device, products);
   if (!rows.empty() && named) learn(kMatmul, spread.rests_on.runtime, products);
-  if (launched) learn(kHost, spread.rests_on.runtime, fmt::format("launches of {} traces", launches.size()));
+  if (launched)
+    learn(kHost, spread.rests_on.runtime,
+          "launches of " + counted(static_cast<std::int64_t>(launches.size()), "trace"));
   return kernels;
 }
 

@@ -1,7 +1,9 @@
 #include "measurements/calibration/learned.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/format.h"
 #include "base/random.h"
 #include "base/statistics.h"
 
@@ -25,6 +27,16 @@ HeldOut Errors::sum() const {
   found.mape_after = mean(after_);
   found.coverage = after_.empty() ? 0 : covered_ / static_cast<double>(after_.size());
   return found;
+}
+
+std::string counted_together(int steps, int collectives, int products) {
+  std::vector<std::string> parts;
+  for (const auto& [count, what] :
+       {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
+    if (count > 0) parts.push_back(counted(count, what));
+  std::string said = parts.empty() ? "nothing" : parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) said += (i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  return said;
 }
 
 int number_of_folds(std::size_t rows) {

@@ -17,6 +17,9 @@ inline bool covers(double predicted, double sd, double measured) {
 // The source of a factor of which nothing was measured.
 constexpr const char* kNotMeasured = "not measured";
 
+// "1 step, 63 collectives and 2 products", of which there are some; "nothing".
+std::string counted_together(int steps, int collectives, int products);
+
 struct Learned {
   std::string name;
   double mean = 0, sd = 0;  // of its logarithm, after

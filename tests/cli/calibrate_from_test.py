@@ -95,7 +95,7 @@ class CalibrateFrom(OrreryCase):
         self.assertEqual(found["traces"][0]["steps_s"], [2, 2])
         factors = {factor["name"]: factor for factor in found["factors"]}
         self.assertGreater(factors["intra"]["after"], 1.1)  # 1 GiB in 6 ms is slow on these links
-        self.assertIn("1 steps and 1 collectives", self.json(*PLAN)["calibrated_by"])
+        self.assertIn("1 step and 1 collective measured", self.json(*PLAN)["calibrated_by"])
         a100 = self.trace("a100.json.gz", 0, "NVIDIA A100-SXM4-80GB", 0)
         self.refused("calibrate", "dgx-h100", "--from", traces[0], a100, says=["a100.json.gz", "A100-SXM4-80GB"])
         (self.folder / "half.json.gz").write_bytes((self.folder / a100).read_bytes()[:-20])

@@ -442,6 +442,25 @@ TEST_CASE("rows far from what is predicted are refused by line, factor and the m
   CHECK_THROWS_AS(calibrated({0.5, 4.5, 0.5, 4.5, 0.5}, "step_time_s"), NoAnswer);
 }
 
+TEST_CASE("counts are said in words, and only of what there is") {
+  CHECK(counted_together(1, 0, 0) == "1 step");
+  CHECK(counted_together(0, 63, 1) == "63 collectives and 1 product");
+  CHECK(counted_together(2, 1, 3) == "2 steps, 1 collective and 3 products");
+  CHECK(counted_together(0, 0, 0) == "nothing");
+  // What steps say nothing of is what collectives said of it.
+  const Cluster cluster = load_cluster("dgx-h100");
+  Measurements measured;
+  evidence::ExplicitRow row;
+  row.plan = plans(cluster).front();
+  row.measured_s = 1.1 * planner::estimate_step_seconds(row.plan);
+  measured.steps.push_back({"s.csv", 2, "model", row});
+  for (double bytes = 1024; bytes < 2e9; bytes *= 2)
+    measured.collectives.push_back(
+        {"f", 1, CollectiveKind::all_reduce, bytes, 80e-6 + bytes * 1.875 / 200e9, 2, 8});
+  for (const Learned& learned : calibrate(cluster, measured).factors)
+    CHECK_THAT(learned.source, !Catch::Contains("and not measured") && !Catch::Contains("1 steps"));
+}
+
 TEST_CASE("what makes predictions worse is refused, or doubted where it is a little worse") {
   std::vector<std::string> doubts;
   const auto check = [&](HeldOut held_out, HeldOut own) { check_learned(held_out, own, &doubts); };

@@ -267,6 +267,10 @@ TEST_CASE("kineto: products say how fast the devices are, and of a named runtime
   CHECK(named.factors[0].mean + named.factors[1].mean == Approx(std::log(expected)).margin(0.04));
   CHECK(named.cluster.calibration->runtime == "megatron-core");
   CHECK_THROWS_AS(calibrate(cluster, read_kineto({products(0.2).text()})), NoAnswer);
+  // Far slower than any device of the kind, and what no factor explains.
+  CHECK_THROWS_WITH(
+      calibrate(cluster, read_kineto({products(40).text()})),
+      Catch::Contains("9 products: the median takes 4") && Catch::Contains("times what is predicted"));
   // Launches under a profiler are slower than without: only shorter ones than expected say something.
   for (const double us : {2., 200.}) {
     Trace trace = products(1);
