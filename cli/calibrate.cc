@@ -104,6 +104,9 @@ std::string what_it_is_from(const SiteCalibrated& result, const std::string& clu
 // What was learned; behind it what was not, and file by file what was read, where --verbose asks for it.
 void print(const SiteCalibrated& result, const Output& output) {
   using measurements::kCoveredDeviations;
+  if (!result.calibrated.runtime.empty())
+    output.print(fmt::format("Runtime: {} (by {}).\n", result.calibrated.runtime,
+                             in_flags(result.calibrated.runtime_from)));
   if (result.calibrated.steps) output.print(held_out_text("Steps", *result.calibrated.steps));
   if (result.calibrated.collectives)
     output.print(held_out_text("Collectives", *result.calibrated.collectives));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -84,6 +85,14 @@ std::string runtime_for(std::string_view framework) {
     for (const std::string& word : known.word())
       if (contains(stated, lower(word))) return known.runtime();
   return "";
+}
+
+std::string runtime_of_row(std::string_view framework, std::string_view date, std::string_view generation) {
+  constexpr std::array<std::string_view, 5> kBefore = {"kepler", "pascal", "volta", "turing", "ampere"};
+  const std::string runtime = runtime_for(framework);
+  const bool later =
+      !generation.empty() && std::find(kBefore.begin(), kBefore.end(), generation) == kBefore.end();
+  return runtime == "megatron-lm-2022" && date.empty() && later ? "megatron-core" : runtime;
 }
 
 std::string cell_of(std::string_view source, std::string_view model, const Plan& plan) {

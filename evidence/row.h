@@ -26,8 +26,9 @@ struct ExplicitRow {
   int line = 0;
   Plan plan;
   std::vector<Assumed> assumed;
-  std::string label;  // the plan, for people and for telling plans apart
-  std::string group;  // rows that differ only in the plan share it
+  std::string label;      // the plan, for people and for telling plans apart
+  std::string group;      // rows that differ only in the plan share it
+  std::string framework;  // what ran, in the row's words
 
   // What was measured; 0: nothing.
   double measured_s = 0;      // a step
@@ -53,6 +54,7 @@ struct Instead {
   std::optional<RuntimeProfile> runtime;
   std::optional<Cluster> cluster;  // its first kind of node, as many as the row has devices, and its fabric
   bool own = false;                // rows are one's own (StatedModel)
+  bool knows_framework = false;    // they say exactly which software ran, as logs do
   Said said = {};
 };
 
@@ -64,6 +66,10 @@ planner::Evaluation predict(const Plan& plan);
 // upper and lower case alike (evidence/data/frameworks.textproto), or the profile of that very name; empty:
 // none.
 std::string runtime_for(std::string_view framework);
+// The same of a row that may say no more than "Megatron-LM": without a date (evidence/data/steps.textproto
+// has those) it is what tables of 2021 and 2022 say of V100 and A100, and on a device of a later `generation`
+// what became Megatron-Core.
+std::string runtime_of_row(std::string_view framework, std::string_view date, std::string_view generation);
 // What counts once where rows are weighed: a source's model on a device in a precision.
 std::string cell_of(std::string_view source, std::string_view model, const Plan& plan);
 // What one may choose a plan and software for: a model of these dimensions, a batch, a machine, a precision.

@@ -167,7 +167,13 @@ class StepReader {
         job_(std::make_shared<Job>()),
         instead_(instead),
         unstated_micro_batch_(micro_batch) {
-    const std::string runtime = runtime_for(row_.text("framework"));
+    step_.framework = row_.text("framework");
+    const std::string runtime =
+        instead.knows_framework
+            ? runtime_for(step_.framework)
+            : runtime_of_row(step_.framework, row_.text("date"), row_.stated("date") ? "" : generation());
+    // Of its later name nothing is said that rules know of the earlier.
+    if (runtime != runtime_for(step_.framework)) row_.set("framework", "Megatron-Core");
     unknown_framework_ = runtime.empty();
     row_.set("runtime", unknown_framework_ ? default_runtime(RuntimeUse::gpu).name : runtime);
     row_.set("default_zero", std::to_string(runtime_named(row_.text("runtime")).default_zero));
@@ -227,6 +233,19 @@ class StepReader {
   Choices& choices() { return step_.plan.choices; }
   void assume(const std::string& what, const std::string& why, double widens) {
     step_.assumed.push_back({what, why, widens});
+  }
+
+  // Of the row's device; empty: not known.
+  std::string generation() const {
+    const auto of = [](const Cluster& cluster) {
+      return cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
+    };
+    if (instead_.cluster) return of(*instead_.cluster);
+    try {
+      return of(cluster_with_device(row_.text("gpu"), ""));
+    } catch (const Unreadable&) {
+      return "";
+    }
   }
 
   // By its file where the row names one, beside the table or from where we stand; else by name and

@@ -66,22 +66,6 @@ bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "Megatron-LM" alone, without a date (evidence/data/steps.textproto has those), is what published tables of
-// 2021 and 2022 say of V100 and A100. On whatever came later only what became Megatron-Core ran.
-CsvTable with_software_of_its_time(CsvTable table, const Cluster& cluster) {
-  constexpr std::array<std::string_view, 4> kBefore = {"pascal", "volta", "turing", "ampere"};
-  const std::string& generation =
-      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
-  const int column = table.column("framework");
-  if (column < 0 || generation.empty() || holds(kBefore, generation)) return table;
-  for (CsvRow& row : table.rows) {
-    std::string& said = row.fields[static_cast<std::size_t>(column)];
-    if (table.field(row, "date").empty() && evidence::runtime_for(said) == "megatron-lm-2022")
-      said = "Megatron-Core";
-  }
-  return table;
-}
-
 // Words that stand in these columns of one's own tables; any other would count as none.
 struct Words {
   std::string_view column;
@@ -400,6 +384,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   instead.own = rows != Rows::published;
+  instead.knows_framework = rows == Rows::log;
   instead.said = said;
   for (const CsvRow& fields : table.rows) {
     try {
@@ -469,8 +454,7 @@ void read_step_table(const Source& source, const Context& context, Measurements*
     if (!holds(kColumns, column) && !holds(kAlso, column))
       measurements->ignore(source.name(), 1,
                            fmt::format("the column '{}', which is none of docs/measurements.md's", column));
-  add_steps(with_software_of_its_time(std::move(table), context.cluster),
-            published ? Rows::published : Rows::own, context, measurements);
+  add_steps(table, published ? Rows::published : Rows::own, context, measurements);
 }
 
 }  // namespace orrery::measurements

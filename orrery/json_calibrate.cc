@@ -122,6 +122,7 @@ const Record<SiteCalibrated>& site_record() {
           .value("cluster", "that was calibrated", [](const S& s) { return s.cluster; })
           .value("file", "where its profile was written", [](const S& s) { return s.file; })
           .value("runtime", "of the steps; empty: none", [](const S& s) { return s.calibrated.runtime; })
+          .value("runtime_from", "what says so", [](const S& s) { return s.calibrated.runtime_from; })
           .list(
               "files", "that were read", file_read_record(),
               [](const S& s) -> const auto& { return s.measured.files; })

@@ -43,6 +43,20 @@ std::string runtime_of(const std::vector<MeasuredStep>& steps) {
   return first.row.plan.job->runtime.name;
 }
 
+std::string what_says_runtime(const Measurements& measured) {
+  if (!measured.runtime.empty()) return "`runtime`";
+  const evidence::ExplicitRow& row = measured.steps.front().row;
+  if (row.framework.empty()) return "the default, for no file says what ran";
+  const std::string known = evidence::runtime_for(row.framework);
+  const std::string said =
+      fmt::format("'{}' in {}", row.framework.substr(0, 60),
+                  std::filesystem::path(measured.steps.front().file).filename().string());
+  if (known.empty()) return said + ", which no runtime is called: the default";
+  return known == measured.steps.front().row.plan.job->runtime.name
+             ? said
+             : said + ", by the row's date or its device's time";
+}
+
 // One more time of a row's plan.
 void add_to(StepRow* row, double seconds) {
   const double apart = std::log(seconds / row->measured_s);
@@ -88,6 +102,7 @@ std::string_view source_of(const planner::RestsOn& rests_on, Factor factor) {
 
 void learn_steps(const Measurements& measured, Calibrated* result) {
   result->runtime = runtime_of(measured.steps);
+  result->runtime_from = what_says_runtime(measured);
   std::vector<std::size_t> row_of;
   const std::vector<StepRow> rows = rows_of(measured.steps, result->factors, &row_of);
   const planner::Spread spread = planner::spread_of(*rows.front().plan.job);
@@ -153,6 +168,7 @@ void learn_from_kernels(const Measurements& measured, const Cluster& cluster, Ca
   }
   result->cluster = planner::cluster_in(of_cluster, std::move(result->cluster));
   result->runtime = kernels.runtime;
+  if (!kernels.runtime.empty()) result->runtime_from = "`runtime`";
   if (kernels.products > 0) result->products = kernels.held_out;
   result->small_products = kernels.small;
 }

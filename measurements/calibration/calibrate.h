@@ -12,8 +12,9 @@
 namespace orrery::measurements {
 
 struct Calibrated {
-  Cluster cluster;      // with its calibration
-  std::string runtime;  // of the steps; empty: none
+  Cluster cluster;           // with its calibration
+  std::string runtime;       // of the steps; empty: none
+  std::string runtime_from;  // what says so
   std::vector<Learned> factors;
   std::optional<HeldOut> steps, collectives, products;  // where there were some
   int small_products = 0;                               // too small to say anything

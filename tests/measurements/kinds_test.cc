@@ -231,6 +231,7 @@ TEST_CASE("Megatron-LM in a table is the software of the device's time, or of th
   };
   CHECK(runtime("", "", "dgx-h100") == "megatron-core");
   CHECK(runtime("", "", "dgx-b200") == "megatron-core");
+  CHECK(runtime("", "", "pcie-l40s") == "megatron-core");  // Ada came with Hopper
   CHECK(runtime("", "", "dgx-a100") == "megatron-lm-2022");
   CHECK(runtime(",date", ",2024", "dgx-a100") == "megatron-core");
   CHECK(runtime(",date", ",2022", "dgx-h100") == "megatron-lm-2022");

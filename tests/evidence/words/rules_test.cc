@@ -144,6 +144,12 @@ TEST_CASE("a site's own profile is read beside the catalog's, and has at most ei
   const RuntimeProfile profile = runtime_named("no-overlap");
   CHECK(runtime_for("Megatron-LM commit 23e00ed") == profile.name);
   CHECK(runtime_for("Megatron-LM") == "megatron-lm-2022");
+  CHECK(runtime_for("hugging-face") == "hugging-face");
+  CHECK(runtime_of_row("Megatron-LM", "", "ampere") == "megatron-lm-2022");
+  CHECK(runtime_of_row("Megatron-LM", "", "") == "megatron-lm-2022");
+  CHECK(runtime_of_row("Megatron-LM", "", "ada") == "megatron-core");
+  CHECK(runtime_of_row("Megatron-LM", "2022", "hopper") == "megatron-lm-2022");
+  CHECK(runtime_of_row("NeMo", "", "hopper") == runtime_for("NeMo"));
   CHECK(runtime_for("nobody's").empty());
   CHECK_FALSE(profile.overlap_grad_reduce);
   CHECK(profile.fp32_gradients);
