@@ -201,6 +201,8 @@ std::string Doubt::text() const {
 
 void read(const Source& source, const Context& context, Measurements* measurements) {
   const Kind* kind = kind_of(source);
+  if (kind == nullptr && source.head().find_first_not_of(" \t\r\n") == std::string::npos)
+    throw UserError(source.name(), 0, "is empty", "expected " + names_of_kinds());
   if (kind == nullptr)
     throw UserError(source.name(), 0, "is of no kind of measurement that is known",
                     "expected " + names_of_kinds());

@@ -148,6 +148,8 @@ void take_number(const CsvTable& table, int line, const std::string& column, boo
                        : "a number, with a point before its decimals");
 }
 
+constexpr double kMostCount = 1e9;  // of anything that a row counts
+
 // Of one's own tables: whole numbers, of which 8.0 is one.
 void check_whole(const CsvTable& table) {
   for (const CsvRow& row : table.rows)
@@ -155,9 +157,13 @@ void check_whole(const CsvTable& table) {
       if (column == "params_b") continue;
       const std::string& said = table.field(row, column);
       const auto number = parse_number(trimmed(said));
-      if (trimmed(said).empty() || (number && *number >= 0 && *number == std::floor(*number))) continue;
+      if (trimmed(said).empty() ||
+          (number && *number >= 0 && *number <= kMostCount && *number == std::floor(*number)))
+        continue;
+      const bool whole = number && *number == std::floor(*number) && *number > kMostCount;
       throw UserError(table.file, row.line,
-                      fmt::format("'{}' in the column '{}'", said.substr(0, 40), column), "a whole number");
+                      fmt::format("'{}' in the column '{}'", said.substr(0, 40), column),
+                      whole ? fmt::format("a whole number up to {:.0f}", kMostCount) : "a whole number");
     }
 }
 
@@ -280,6 +286,17 @@ void check_trace_is_there(const CsvTable& table, const CsvRow& row, const Measur
             : fmt::format("no file '{}' was given (column 'trace')", said)};
 }
 
+// A time of 0 in place of one that nobody took.
+void check_time_is_positive(const CsvTable& table, const CsvRow& row) {
+  std::string_view zero;
+  for (const std::string_view name : kTimes) {
+    const auto number = parse_number(trimmed(table.field(row, name)));
+    if (number && *number > 0) return;
+    if (number) zero = name;
+  }
+  if (!zero.empty()) throw evidence::Unreadable{fmt::format("{} is 0", zero)};
+}
+
 // Model chunks of a stage that the plan does not have.
 void check_chunks(const evidence::Fields& fields, const evidence::ExplicitRow& row) {
   const Choices& c = row.plan.choices;
@@ -389,6 +406,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   for (const CsvRow& fields : table.rows) {
     try {
       if (rows == Rows::own) check_trace_is_there(table, fields, *measurements);
+      if (rows == Rows::own) check_time_is_positive(table, fields);
       std::optional<evidence::ExplicitRow> again = before.again(table, fields);
       MeasuredStep step{table.file,
                         fields.line,

@@ -14,6 +14,7 @@
 #include "base/statistics.h"
 #include "cost/collective_cost.h"
 #include "measurements/calibration/posterior.h"
+#include "measurements/doubts.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/spread.h"
 
@@ -162,8 +163,8 @@ void check_plausible(const MeasuredCollective& row, Model* model) {
 void check_not_stuck(const MeasuredCollective& row, double predicted_s) {
   constexpr double kSlowest = 100;
   if (row.seconds > kSlowest * predicted_s)
-    throw NoAnswer(fmt::format("{}:{}: {:.4g} s for {} bytes is {:.0f} times what is predicted", row.file,
-                               row.line, row.seconds, row.bytes, row.seconds / predicted_s));
+    throw NoAnswer(fmt::format("{}:{}: {:.4g} s for {} bytes is {}", row.file, row.line, row.seconds,
+                               row.bytes, times_predicted(row.seconds / predicted_s)));
 }
 
 // A size of a test, measured once or many times: the mean of the logarithms of its times.

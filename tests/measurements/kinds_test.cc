@@ -424,6 +424,19 @@ TEST_CASE("of a long table some plans are drawn, and rows of one plan are read o
   CHECK(rates.steps[1].row.measured_s == Approx(64 * 8192 / 46000.0));
 }
 
+TEST_CASE("what is empty, 0 or beyond any count is called that") {
+  for (const char* nothing : {"", "\n\n \n"})
+    CHECK_THROWS_WITH(read(nothing), Catch::StartsWith("file: is empty (expected "));
+  CHECK(read(kHeader + "\nllama3-8b,8,2,64,8192,0\n").ignored.at(0).why == "step_time_s is 0");
+  CHECK(read(kHeader + "\nllama3-8b,8,2,64,8192,\n").ignored.at(0).why != "step_time_s is 0");
+  CHECK_THROWS_WITH(
+      read(kHeader + "\nllama3-8b,1e21,2,64,8192,11.5\n"),
+      Catch::Contains("'1e21' in the column 'n_gpus' (expected a whole number up to 1000000000)") ||
+          Catch::Contains("'1e21' in the column 'n_gpus' (a whole number up to 1000000000)"));
+  CHECK_THROWS_WITH(read(kHeader + "\nllama3-8b,8,2,64,8192,1e308\n"),
+                    Catch::Contains("1e+308 s a step is more than a million times what is predicted"));
+}
+
 TEST_CASE("numbers that no machine gives are refused as such") {
   CHECK_THROWS_AS(read(kHeader + "\nllama3-8b,8,2,64,8192,0.0115\n"), NoAnswer);
   CHECK_THROWS_AS(read(kHeader + "\nllama3-8b,8,2,64,8192,11500\n"), NoAnswer);
