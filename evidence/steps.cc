@@ -220,7 +220,8 @@ class StepReader {
     step_.plan.job = job_;
     // Of a model that no device holds, others' layouts are better than any that nobody ran.
     if (unknown_layout_ && !planner::predict_memory(step_.plan).fits())
-      throw Unreadable{"the layout is not stated, and data parallelism alone does not fit"};
+      throw Unreadable{
+          "the layout is not stated (tp, pp or dp_sharding), and data parallelism alone does not fit"};
     return step_;
   }
 

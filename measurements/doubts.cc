@@ -18,6 +18,13 @@ constexpr double kSlowest = 100;
 // What is left beside a mistake: a prediction is mostly nearer than this.
 constexpr double kNear = 2;
 
+// "130% of", "231 times".
+std::string share_of_peak(double share) {
+  constexpr double kInTimes = 10, kMostSaid = 1e6;
+  if (share < kInTimes) return fmt::format("{:.0f}% of", 100 * share);
+  return share < kMostSaid ? fmt::format("{:.0f} times", share) : "more than a million times";
+}
+
 bool is_near(double times, double mistake) {
   return mistake > kNear && times > mistake / kNear && times < mistake * kNear;
 }
@@ -51,7 +58,7 @@ std::string times_predicted(double times) {
   const double size = slow ? times : 1 / times;
   const std::string number = size < 1e6 ? fmt::format("{:.{}f}", size, size < 100 ? 1 : 0) : "a million";
   if (slow) return fmt::format("{}{} times what is predicted", size < 1e6 ? "" : "more than ", number);
-  return fmt::format("what is predicted over {}{}", size < 1e6 ? "" : "more than ", number);
+  return fmt::format("{}{} times less than predicted", size < 1e6 ? "" : "more than ", number);
 }
 
 void check_plausible(const MeasuredStep& step) {
@@ -64,8 +71,8 @@ void check_plausible(const MeasuredStep& step) {
   const double utilization = peak > 0 ? planner::model_flops(row.plan) / row.measured_s / peak : 0;
   const double times = row.measured_s / planner::estimate_step_seconds(row.plan);
   if (utilization > 1)
-    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step would be {:.4g}% of the devices' peak{}", step.file,
-                               step.line, row.measured_s, 100 * utilization, usual_mistakes(step, times)));
+    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step would be {} the devices' peak{}", step.file, step.line,
+                               row.measured_s, share_of_peak(utilization), usual_mistakes(step, times)));
   if (times > kSlowest)
     throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step is {}{}", step.file, step.line, row.measured_s,
                                times_predicted(times), usual_mistakes(step, times)));

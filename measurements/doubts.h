@@ -11,7 +11,7 @@ namespace orrery::measurements {
 // ": was it …?" where a step that takes `times` as long as predicted is what one usual mistake makes of it;
 // else empty.
 std::string usual_mistakes(const MeasuredStep& step, double times);
-// "24.4 times what is predicted", or "a 24.4th of …" where it is less.
+// "24.4 times what is predicted", "24.4 times less than predicted".
 std::string times_predicted(double times);
 
 // Throws NoAnswer where no machine gives the row's numbers.

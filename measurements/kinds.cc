@@ -257,9 +257,7 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   for (const Source& source : sources) read(source, context, &all);
   conclude_traces(context, &all);
   for (const TimedLog& log : all.logs) {
-    const bool named = std::any_of(all.steps.begin(), all.steps.end(),
-                                   [&](const MeasuredStep& step) { return step.trace == log.file; });
-    if (!named)
+    if (!log.named)
       all.ignore(log.file, 0,
                  fmt::format("{} of {:.4g} s whose model and layout the log does not say: give a table of "
                              "steps too, with a row whose column 'trace' names it",

@@ -46,8 +46,9 @@ struct MeasuredProduct {
 struct TimedLog {
   std::string file;
   std::vector<double> steps_s;
-  double batch = 0;   // sequences a step; 0: the log does not say
-  double spread = 0;  // MeasuredStep's, where one time stands for all steps
+  double batch = 0;    // sequences a step; 0: the log does not say
+  double spread = 0;   // MeasuredStep's, where one time stands for all steps
+  bool named = false;  // by a row, whatever came of it
 };
 
 // What a file holds that says nothing here, and why.

@@ -397,6 +397,9 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   CsvTable table = with_device(as_written, context.cluster);
   draw_plans(context.most_plans, &table, measurements);
   const std::map<int, Named> named = fill_from_named(*measurements, &table);
+  for (TimedLog& log : measurements->logs)
+    log.named = log.named || std::any_of(named.begin(), named.end(),
+                                         [&](const auto& one) { return one.second.file == log.file; });
   RowsRead before;
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;

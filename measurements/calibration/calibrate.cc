@@ -221,6 +221,8 @@ Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
   if (!measured.traces.empty()) learn_from_kernels(measured, cluster, &result);
   if (measured.steps.empty() && result.factors.empty()) refuse(cluster, measured);
   check_says_something(measured, result);
+  if (result.collectives) doubt_learned("collectives", *result.collectives, &result.doubts);
+  if (result.products) doubt_learned("matrix products", *result.products, &result.doubts);
   result.cluster.calibration = apart(result);
   if (!measured.steps.empty()) learn_steps(measured, &result);
   CommunicationProfile& fabric = result.cluster.communication;

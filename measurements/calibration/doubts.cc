@@ -32,6 +32,12 @@ std::string percent(double part) {
   return fmt::format("{:.1f}%", 100 * part);
 }
 
+std::string held_out_text(const std::string& what, const HeldOut& held_out) {
+  return fmt::format(
+      "{} held back are {} off in the mean, {} before, and {:.0f}% lie within their 90% intervals", what,
+      percent(held_out.mape_after), percent(held_out.mape_before), 100 * held_out.coverage);
+}
+
 }  // namespace
 
 const Learned* find(const std::vector<Learned>& learned, std::string_view name) {
@@ -76,22 +82,25 @@ void check_says_something(const Measurements& measured, const Calibrated& result
 void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts) {
   const auto refuse = [&](const std::string& why) {
     throw NoAnswer(
-        fmt::format("{} steps contradict each other, or what they are said to be of: {} (expected "
-                    "steps that make predictions better)",
-                    own.rows, why));
+        fmt::format("{} contradict each other, or what they are said to be of: {} (expected steps that make "
+                    "predictions better)",
+                    counted(own.rows, "step"), why));
   };
   if (own.mape_after > kSmallError && own.mape_after > kWorse * own.mape_before)
     refuse(fmt::format("calibrated by them, their own mean error is {}, {} before", percent(own.mape_after),
                        percent(own.mape_before)));
-  if (held_out.rows == 0 || held_out.mape_after <= held_out.mape_before) return;
-  const std::string held = fmt::format(
-      "steps held back are {} off in the mean, {} before, and {:.0f}% lie within their 90% intervals",
-      percent(held_out.mape_after), percent(held_out.mape_before), 100 * held_out.coverage);
-  if (held_out.mape_after > kSmallError &&
+  const bool worse = held_out.mape_after > held_out.mape_before;
+  if (worse && held_out.mape_after > kSmallError &&
       (held_out.mape_after > kClearlyWorse * held_out.mape_before || held_out.coverage < kLeastCovered))
-    refuse(held);
-  if (held_out.mape_after > kWorse * held_out.mape_before)
-    doubts->push_back(held + ": plans unlike the measured ones may be better predicted without them");
+    refuse(held_out_text("steps", held_out));
+  doubt_learned("steps", held_out, doubts);
+}
+
+void doubt_learned(const std::string& what, const HeldOut& held_out, std::vector<std::string>* doubts) {
+  if (held_out.rows == 0 || (held_out.mape_after <= kWorse * held_out.mape_before &&
+                             (held_out.mape_after <= kSmallError || held_out.coverage >= kLeastCovered)))
+    return;
+  doubts->push_back(held_out_text(what, held_out) + ": what is unlike them may be better predicted without");
 }
 
 // What was learned of the site holds for any software, and none comes so near the peak: the measured plans

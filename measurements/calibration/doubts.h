@@ -26,6 +26,10 @@ void check_says_something(const Measurements& measured, const Calibrated& result
 // after a calibration than before; what is only a little worse is a doubt.
 void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts);
 
+// Of anything, `what` in the plural: a doubt where it is predicted worse after than before, or hardly any of
+// it lies in its intervals.
+void doubt_learned(const std::string& what, const HeldOut& held_out, std::vector<std::string>* doubts);
+
 // What was learned of the site holds for any software, and none comes so near the peak: the measured plans
 // under what is typical of today's.
 void doubt_site(const Measurements& measured, Calibrated* result);

@@ -126,6 +126,19 @@ class CalibrateFrom(OrreryCase):
         self.refused("calibrate", "--from", table, says="CLUSTER")
         self.assertFalse((self.folder / "data").exists())
 
+    def test_tokens_of_one_device_are_not_learned_from(self):
+        table = self.table("steps.csv", 1.1)
+        rows = [line.split(",") for line in (self.folder / table).read_text().splitlines()]
+        rows[0][-1] = "tokens_per_s"
+        for row in rows[1:]:
+            row[-1] = f"{int(row[6]) * 4096 / float(row[-1]) / 8:.6g}"
+        (self.folder / "device.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+        self.refused("calibrate", "dgx-h100", "--from", "device.csv", "--runtime", "megatron-core", code=3,
+                     says=["device.csv:2:", "8.8 times what is predicted: is 'tokens_per_s' one device's of 8"])
+        self.assertFalse((self.folder / "data").exists())
+        self.assertIn("Runtime: megatron-core (by --runtime).",
+                      self.done("calibrate", "dgx-h100", "--from", table, "--runtime", "megatron-core"))
+
     def test_what_cannot_have_run_is_doubted_beside_the_answer(self):
         (self.folder / "steps.csv").write_text("model,n_gpus,tp,gbs_sequences,mbs_sequences,seq_len_tokens,act_recompute,step_time_s\n"
                                                "llama3-8b,8,2,128,1,8192,none,11.2\n")

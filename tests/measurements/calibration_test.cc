@@ -467,6 +467,12 @@ TEST_CASE("what makes predictions worse is refused, or doubted where it is a lit
   check({4, 0.2, 0.05, 1}, {4, 0.2, 0.03, 1});
   check({4, 0.02, 0.04, 1}, {4, 0.02, 0.01, 1});
   CHECK(doubts.size() == 1);
+  check({5, 0.5, 0.3, 0.1}, {5, 0.5, 0.2, 1});
+  REQUIRE(doubts.size() == 2);
+  CHECK(doubts[1] ==
+        "steps held back are 30.0% off in the mean, 50.0% before, and 10% lie within their 90% intervals: "
+        "what is "
+        "unlike them may be better predicted without");
   CHECK_THROWS_WITH(check({2, 0.58, 3.23, 0}, {2, 0.58, 0.4, 1}),
                     Catch::Contains("323.0% off in the mean, 58.0% before, and 0% lie"));
   CHECK_THROWS_WITH(check({}, {1, 0.3, 0.5, 1}),

@@ -433,6 +433,8 @@ TEST_CASE("what is empty, 0 or beyond any count is called that") {
       read(kHeader + "\nllama3-8b,1e21,2,64,8192,11.5\n"),
       Catch::Contains("'1e21' in the column 'n_gpus' (expected a whole number up to 1000000000)") ||
           Catch::Contains("'1e21' in the column 'n_gpus' (a whole number up to 1000000000)"));
+  CHECK_THROWS_WITH(read(kHeader + "\nllama3-8b,8,2,64,8192,1e-300\n"),
+                    Catch::Contains("1e-300 s a step would be more than a million times the devices' peak"));
   CHECK_THROWS_WITH(read(kHeader + "\nllama3-8b,8,2,64,8192,1e308\n"),
                     Catch::Contains("1e+308 s a step is more than a million times what is predicted"));
 }
