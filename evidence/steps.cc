@@ -218,8 +218,9 @@ class StepReader {
                               c.sequence_parallel ? " sp" : "");
     if (c.hybrid()) step_.label += fmt::format(" of {}", c.shard_group);
     step_.plan.job = job_;
-    // Of a model that no device holds, others' layouts are better than any that nobody ran.
-    if (unknown_layout_ && !planner::predict_memory(step_.plan).fits())
+    // Of a model that no device holds, others' layouts are better than any that nobody ran. What one's own
+    // row leaves out does not apply: data parallelism is what ran.
+    if (unknown_layout_ && !instead_.own && !planner::predict_memory(step_.plan).fits())
       throw Unreadable{
           "the layout is not stated (tp, pp or dp_sharding), and data parallelism alone does not fit"};
     return step_;

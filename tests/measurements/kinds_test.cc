@@ -247,6 +247,22 @@ TEST_CASE("a row that would not fit under the runtime that was taken is doubted"
              Catch::StartsWith("file:2: was measured") && Catch::Contains("79.1 GiB"));
 }
 
+TEST_CASE("what one's own row leaves out of its layout does not apply, and one that hardly fits is doubted") {
+  const std::string columns =
+      "framework,model,n_gpus,gbs_sequences,mbs_sequences,seq_len_tokens,act_recompute,step_time_s";
+  const std::string cells = "hugging-face,llama3-8b,8,32,1,4096,full,5";
+  const Measurements own = read(columns + "\n" + cells + "\n");
+  REQUIRE(own.steps.size() == 1);
+  CHECK(own.steps[0].row.plan.choices.dp == 8);
+  REQUIRE(own.doubts.size() == 1);
+  CHECK_THAT(own.doubts[0].text(),
+             Catch::StartsWith("file:2: was measured, but under the runtime hugging-face"));
+  // Of somebody else's nobody knows.
+  const Measurements published = read(columns + ",source\n" + cells + ",a paper\n");
+  CHECK(published.steps.empty());
+  CHECK_THAT(published.ignored.at(0).why, Catch::StartsWith("the layout is not stated"));
+}
+
 TEST_CASE("numbers of a table: thousands with commas are read, what would be another number is refused") {
   const std::string tokens = "model,n_gpus,tp,gbs_sequences,seq_len_tokens,tokens_per_s_per_gpu\n";
   const Measurements all = read(tokens + "llama3-8b,8,2,64,\"8,192\",\"11,700.5\"\n");
