@@ -25,7 +25,7 @@ PciInfo pci_of(std::size_t index) {
   PciInfo info{};
   info.bus = static_cast<unsigned>(0x10 + index);
   const bool hopper = mode() == "switch" || (mode() == "mixed" && index == 1);
-  info.pci_device_id = mode() == "unknown" ? 0x20f110deU : hopper ? 0x233510deU : 0x20b210deU;
+  info.pci_device_id = mode() == "unknown" ? 0x20f510deU : hopper ? 0x233510deU : 0x20b210deU;
   return info;
 }
 

@@ -34,7 +34,7 @@ struct SeenGpu {
 // The catalog's device with this PCI id. What has none is not guessed: two GPUs of one compute capability may
 // differ in everything.
 std::optional<std::string> device_of(const SeenGpu& gpu);
-// "A100 PCIe 40GB (PCI id 0x20f1)", "GPU of PCI id 0x20ff", "GPU of compute capability 8.0"
+// "A800 PCIe 80GB (PCI id 0x20f5)", "GPU of PCI id 0x20ff", "GPU of compute capability 8.0"
 std::string in_words(const SeenGpu& gpu);
 // Of a GPU that device_of() does not know, for errors: what is wrong, and `device` with candidates by compute
 // capability.

@@ -48,7 +48,7 @@ TEST_CASE(
     "a GPU that the catalog has not is refused, with candidates, unless it is said what to take it for") {
   use_fake_driver("unknown");
   CHECK_THROWS_WITH(discover_gpus(), Catch::Contains("a GPU of the fake driver") &&
-                                         Catch::Contains("A100 PCIe 40GB (PCI id 0x20f1)") &&
+                                         Catch::Contains("A800 PCIe 80GB (PCI id 0x20f5)") &&
                                          Catch::Contains("`device`") && Catch::Contains("a100-pcie-80g"));
   const auto found = discover_gpus("a100-pcie-80g");
   REQUIRE(found);

@@ -184,8 +184,8 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
       {replaced_in_dump(kPcieDump, "0x2684", "0x20b2"), 4, "two kinds, a100-sxm-80g and rtx-4090"},
       {replaced_in_dump(replaced_in_dump(kPcieDump, "0x2684", "0x0000"), "sm=\"89\"", "sm=\"30\""), 3,
        "no PCI id says which GPU of compute capability 3.0 it is (expected `device`"},
-      {replaced_in_dump(kPcieDump, "0x2684", "0x20f1"), 3,
-       "the catalog has no A100 PCIe 40GB (PCI id 0x20f1)"},
+      {replaced_in_dump(kPcieDump, "0x2684", "0x20f5"), 3,
+       "the catalog has no A800 PCIe 80GB (PCI id 0x20f5)"},
       {replaced_in_dump(kPcieDump, "0x2684", "0xffff"), 3,
        "no GPU of PCI id 0xffff (expected `device`, to say which to take it for; of compute capability 8.9 "
        "there are "
