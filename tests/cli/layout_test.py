@@ -56,7 +56,7 @@ class Layout(OrreryCase):
 
     def test_a_calibration_says_first_what_it_is_and_where(self):
         short, long = self.done(*STEPS, "--out", "mine"), self.done(*STEPS, "--out", "mine", "--verbose")
-        self.assertRegex(short, r"\Adgx-h100 from \d+ steps? of 1 file: plan on this in its place\.\n  mine\nSteps")
+        self.assertRegex(short, r"\Adgx-h100 from \d+ steps? of 1 file: plan on this in its place\.\n  mine\nRuntime: [^\n]+\nSteps")
         self.assertRegex(short, r"As before, because nothing was measured of it: [a-z]")
         self.assertNotIn("not measured\n", short)
         self.assertIn("not measured\n", long)
