@@ -404,14 +404,17 @@ class Search {
     const bool other = pins_.search_sync || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce;
     if (job_->cluster.devices() == 1 || other) return;
     result.systems = systems(job_, pins_, candidates_, estimator_, room_.fillable);
-    // Of a kind that was simulated the best by that stands for it.
+    // Of a kind the best by simulation stands for it: that of its best estimate is among them, unless one
+    // that was simulated is no slower than that.
     std::vector<Choices> missing;
     for (const System& system : result.systems) {
       if (system.kind == SystemKind::async_servers) continue;  // ranked only where they are searched
+      if (!system.choices || system.step_time_s) continue;
+      const double estimate_s = estimator_.times(*system.choices).estimate_s;
       const bool simulated = std::any_of(done_.begin(), done_.end(), [&](const Evaluation& e) {
-        return system_kind_of(e.plan.choices) == system.kind;
+        return system_kind_of(e.plan.choices) == system.kind && e.step_time_s() <= estimate_s;
       });
-      if (system.choices && !system.step_time_s && !simulated) missing.push_back(*system.choices);
+      if (!simulated) missing.push_back(*system.choices);
     }
     simulate_also(missing);
     for (System& system : result.systems) {

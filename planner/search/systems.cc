@@ -42,6 +42,12 @@ class BestOfKind {
   BestOfKind(const std::shared_ptr<const Job>& job, SystemKind kind, Estimator& estimator, double fillable)
       : job_(job), kind_(kind), estimator_(estimator), fillable_(fillable), memory_(job) {}
 
+  // A plan of the kind that is known already.
+  void start_from(const Choices& choices, double estimate_s) {
+    best_ = choices;
+    best_s_ = estimate_s;
+  }
+
   // Families best bound first, until none can be below the best estimate.
   System find(const Pins& pins) {
     System system;
@@ -53,7 +59,7 @@ class BestOfKind {
         return (system_kind_of(core) == SystemKind::three_d) == (kind_ == SystemKind::three_d);
       });
     } catch (const UserError& error) {
-      system.refusal = error.what();
+      if (!best_) system.refusal = error.what();
     }
     for (const auto& [bound_s, family] : families) {
       if (bound_s >= best_s_) break;
@@ -242,7 +248,9 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
       best_s = candidate.times.estimate_s;
       system.choices = candidate.choices;
     }
-    if (system.choices) {
+    // What promised most of all plans need not be the best of its kind; of layers' splits, which are most of
+    // a space, it stands for it.
+    if (system.choices && kind == SystemKind::three_d) {
       found.push_back(std::move(system));
       continue;
     }
@@ -250,11 +258,13 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
     const int zero = pins.zero.value_or(kind == SystemKind::sharded ? 1 : 0);
     if (kind == SystemKind::all_reduce && own) own->zero = 0;
     if (!own || (kind != SystemKind::three_d && (zero > 0) != (kind == SystemKind::sharded))) {
-      system.refusal = "pins and runtime leave none";
+      if (!system.choices) system.refusal = "pins and runtime leave none";
       found.push_back(std::move(system));
       continue;
     }
-    found.push_back(BestOfKind(job, kind, estimator, fillable).find(*own));
+    BestOfKind best(job, kind, estimator, fillable);
+    if (system.choices) best.start_from(*system.choices, best_s);
+    found.push_back(best.find(*own));
     // Where the batch or a pin stands in the way, memory may as well: the weightier reason.
     if (kind != SystemKind::three_d && !found.back().choices && found.back().short_bytes == 0)
       found.back().short_bytes = shortage(job, kind == SystemKind::sharded ? 3 : 0, fillable);

@@ -48,6 +48,16 @@ TEST_CASE("every kind has a figure or a reason, and the best plan's kind has the
              Catch::Contains("Best family: ") && Catch::Contains("asynchronous parameter servers"));
 }
 
+TEST_CASE("the best of a kind of data parallelism is what a search of it alone finds") {
+  const auto job = make_job("resnet50", "v100-ib100", 8, 1024, 0, "pytorch-ddp");
+  job->training.precision = DType::fp16;
+  const std::vector<System> systems = compared(job, {});
+  Pins sharded;
+  sharded.zero = 1;
+  CHECK(*of(systems, SystemKind::sharded).step_time_s <=
+        planner::search(job, sharded, {}).plans.front().step_time_s());
+}
+
 TEST_CASE("every kind of system has a name for people of its own") {
   std::set<std::string_view> names;
   for (const SystemKind kind :

@@ -189,7 +189,7 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
       {replaced_in_dump(kPcieDump, "0x2684", "0xffff"), 3,
        "no GPU of PCI id 0xffff (expected `device`, to say which to take it for; of compute capability 8.9 "
        "there are "
-       "l4-24g, l40s, rtx-4090, rtx-6000-ada-48g)"},
+       "l4-24g, l40-48g, l40s, rtx-4090, rtx-6000-ada-48g)"},
       {replaced_in_dump(kPcieDump, "device=\"0x2684\" ", ""), 3,
        "no PCI id says which GPU of compute capability 8.9 it is"},
       {replaced_in_dump(kPcieDump, "link_width=\"16\"", "link_width=\"wide\""), 3, "link_width"},
