@@ -20,8 +20,11 @@ void say_what_was_imported(const std::vector<std::string>& ignored, int settings
   for (const std::string& one : ignored)
     if (layout().verbose || !is_harmless(one)) named.push_back(one);
   if (const std::size_t more = ignored.size() - named.size(); more > 0)
-    named.push_back(fmt::format("{}{} that change nothing here or are said elsewhere (--verbose names them)",
-                                named.empty() ? "" : "and ", more));
+    named.push_back(fmt::format("{}{} (--verbose names {})", named.empty() ? "" : "and ",
+                                more == 1
+                                    ? "1 that changes nothing here or is said elsewhere"
+                                    : fmt::format("{} that change nothing here or are said elsewhere", more),
+                                more == 1 ? "it" : "them"));
   if (!ignored.empty())
     fmt::print(stderr, "orrery: {}ignored: {}\n",
                settings_read > 0 ? fmt::format("{} read, ", counted(settings_read, "setting")) : "",

@@ -300,6 +300,7 @@ void check_compared(bool compared, const std::vector<std::string>& files, const 
                     "expected rows that can be predicted");
 }
 
+// Of steps and of throughput; of memory where a table has nothing else.
 void check_tolerance(const evidence::Figures& figures, const ValidateOptions& options) {
   if (options.tolerance && figures.rows > 0 && figures.mape > *options.tolerance)
     throw NoAnswer(fmt::format("the rows are {:.1f}% off in the mean, outside the tolerance of {:.1f}%",
@@ -337,6 +338,8 @@ int validate_published(const ValidateOptions& options) {
   if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
   output.write(to_json(result));
   check_tolerance(result.steps.all, options);
+  if (result.throughput) check_tolerance(result.throughput->all, options);
+  if (result.steps.all.rows == 0 && result.memory) check_tolerance(result.memory->figures.all, options);
   return 0;
 }
 

@@ -231,7 +231,9 @@ class Megatron {
     do {
       ring = value("--cp-comm-type") == "p2p" && ring;
     } while (has_value());
-    if (!ring) result_.ignored.push_back(ignored_because("megatron", "--cp-comm-type"));
+    if (ring) return;
+    result_.ignored.push_back(ignored_because("megatron", "--cp-comm-type"));
+    --result_.read;
   }
 
   double bytes_of_moment(const std::string& flag, const std::string& type) const {

@@ -395,11 +395,13 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
+  for (TimedLog& log : measurements->logs)
+    log.named = log.named || std::any_of(table.rows.begin(), table.rows.end(), [&](const CsvRow& row) {
+                  return std::filesystem::path(table.field(row, "trace")).filename() ==
+                         std::filesystem::path(log.file).filename();
+                });
   draw_plans(context.most_plans, &table, measurements);
   const std::map<int, Named> named = fill_from_named(*measurements, &table);
-  for (TimedLog& log : measurements->logs)
-    log.named = log.named || std::any_of(named.begin(), named.end(),
-                                         [&](const auto& one) { return one.second.file == log.file; });
   RowsRead before;
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;

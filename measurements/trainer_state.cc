@@ -35,7 +35,9 @@ void read_trainer_state(const Source& source, const Context& /*context*/, Measur
     throw UserError(source.name(), line_of_key(text, "log_history"), "log_history is no list",
                     "trainer_state.json as the Trainer writes it");
   std::vector<TimedLog> runs;
-  double before = 0;  // steps of earlier trainings, which this one resumed
+  // Of trainings that ended, which this one resumed. One that was cut off says no time: its steps look like
+  // this one's, as in the Trainer's own train_steps_per_second.
+  double before = 0;
   for (const Json& one : *history) {
     if (!one.is_object()) continue;
     const double seconds = number_in(one, "train_runtime"), step = number_in(one, "step");

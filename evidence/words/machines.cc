@@ -51,14 +51,17 @@ bool read_known_network(const std::string& words, Cluster* cluster, int* slices)
       ports = devices;
       gigabits = number("device_gigabits");
     }
+    if (ports < 1 || ports > kMostPorts) return false;
     set_ports(ports, gigabits, transport_from_name(known.transport()), cluster);
     return true;
   }
   return false;
 }
 
-// Ports of a node and bytes a second of one, as the words of a column have them; false where they have none.
-bool read_network(const std::string& words, Cluster* cluster, int* slices, std::vector<Assumed>* assumed) {
+// Ports of a node and bytes a second of one, as the words of a column have them, of `all_devices` in all;
+// false where they have none.
+bool read_network(const std::string& words, int all_devices, Cluster* cluster, int* slices,
+                  std::vector<Assumed>* assumed) {
   if (read_known_network(words, cluster, slices)) return true;
   const std::optional<PortWords> stated = ports_in_words(words);
   if (!stated) return false;
@@ -71,9 +74,10 @@ bool read_network(const std::string& words, Cluster* cluster, int* slices, std::
   } else if (ports == 0) {
     const bool catalogs = gigabits * kBytesPerGigabit == node.nic.bandwidth_bytes_per_s;
     ports = catalogs ? node.nic.count : 1;
-    assumed->push_back({fmt::format("{} of {:g} Gb/s a node",
-                                    ports == 1 ? "one port" : fmt::format("{} ports", ports), gigabits),
-                        "the row does not say how many ports a node has", kUnknownPortsWiden});
+    if (all_devices > node.devices)
+      assumed->push_back({fmt::format("{} of {:g} Gb/s a node",
+                                      ports == 1 ? "one port" : fmt::format("{} ports", ports), gigabits),
+                          "the row does not say how many ports a node has", kUnknownPortsWiden});
   }
   set_ports(ports, gigabits, stated->transport, cluster);
   return true;
@@ -181,7 +185,9 @@ Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMac
     resize_node(stated.per_node, &node);
     part.groups.front().node = node;
     int slices = 1;
-    read_network(networks[kind < static_cast<int>(networks.size()) ? kind : 0], &part, &slices, assumed);
+    std::vector<Assumed> again;  // what is assumed of one kind's network is said once
+    read_network(networks[kind < static_cast<int>(networks.size()) ? kind : 0], stated.devices, &part,
+                 &slices, kind == 0 ? assumed : &again);
     node = part.groups.front().node;
     const auto taken = match_pattern("{nodes} node", kinds[kind]);
     const int even = nodes / count + (kind < nodes % count ? 1 : 0);
@@ -268,7 +274,8 @@ Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
       stated.devices > stated.per_node)
     resize_node(stated.per_node, &node);
   int slices = known.domain() > 0 ? (stated.devices + known.domain() - 1) / known.domain() : 1;
-  if (!read_network(stated.network, &cluster, &slices, assumed) && stated.devices > node.devices)
+  if (!read_network(stated.network, stated.devices, &cluster, &slices, assumed) &&
+      stated.devices > node.devices)
     assumed->push_back({fmt::format("the network of {}", cluster.name),
                         stated.network.empty() ? "the row names none" : "its words name no rate",
                         kUnknownNetworkWidens});

@@ -1,5 +1,7 @@
 #include "evidence/words/network_words.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdlib>
 #include <regex>
@@ -12,42 +14,41 @@ namespace {
 
 // InfiniBand's generations, four lanes: InfiniBand Trade Association, "InfiniBand Roadmap".
 struct Generation {
-  const char* name;
+  const char* words;
   double gigabits;
 };
-constexpr std::array<Generation, 8> kGenerations = {{{"hdr100", 100},
-                                                     {"ndr200", 200},
-                                                     {"xdr", 800},
-                                                     {"ndr", 400},
-                                                     {"hdr", 200},
-                                                     {"edr", 100},
-                                                     {"fdr", 56},
-                                                     {"qdr", 40}}};
+constexpr std::array<Generation, 8> kGenerations = {{{"\\bhdr ?100\\b", 100},
+                                                     {"\\bndr ?200\\b", 200},
+                                                     {"\\bxdr", 800},
+                                                     {"\\bndr", 400},
+                                                     {"\\bhdr", 200},
+                                                     {"\\bedr", 100},
+                                                     {"\\bfdr", 56},
+                                                     {"\\bqdr", 40}}};
 
-bool has(const std::string& text, std::string_view word) {
-  return contains(text, word);
+bool says(const std::string& text, const char* words) {
+  return std::regex_search(text, std::regex(words));
 }
 
 // Nothing where the words name none.
 std::optional<Transport> transport_of(const std::string& entry) {
-  static const std::regex infiniband("infiniband|\\bib\\b|[xnhefq]dr");
-  static const std::regex plain("ethernet|gbe|tcp|\\bena\\b");
-  if (std::regex_search(entry, infiniband)) return Transport::infiniband;
-  if (has(entry, "roce") || has(entry, "rdma") || has(entry, "efa")) return Transport::roce;
-  return std::regex_search(entry, plain) ? std::optional(Transport::tcp) : std::nullopt;
+  if (says(entry, "\\binfiniband\\b|\\bib\\b|\\b[xnhefq]dr([0-9]|\\b)")) return Transport::infiniband;
+  if (says(entry, "\\broce|\\brdma\\b|\\befa")) return Transport::roce;
+  return says(entry, "ethernet|gbe\\b|\\btcp\\b|\\bena\\b") ? std::optional(Transport::tcp) : std::nullopt;
 }
 
 PortWords::Of scope_of(const std::string& entry, PortWords::Of otherwise) {
-  static const std::regex device("(per|/|a|each) ?(gpu|device|accelerator|chip)");
-  static const std::regex node("(per|/|a|each) ?(node|server|machine|host|instance)");
-  if (std::regex_search(entry, device)) return PortWords::Of::device;
-  return std::regex_search(entry, node) ? PortWords::Of::node : otherwise;
+  if (says(entry, "(\\bper |/ ?|\\ba |\\beach )(gpu|device|accelerator|chip)\\b"))
+    return PortWords::Of::device;
+  return says(entry, "(\\bper |/ ?|\\ba |\\beach )(node|server|machine|host|instance)\\b")
+             ? PortWords::Of::node
+             : otherwise;
 }
 
 std::optional<PortWords> read_entry(const std::string& entry) {
   static const std::regex terabits("([0-9]+\\.?[0-9]*) ?t(b|bit)");
-  static const std::regex counted("([0-9]+) ?x(.*?)([0-9]+) ?g(b|e|bit|\\b)");
-  static const std::regex counted_name("([0-9]+) ?x.*?([xnhefq]dr)");
+  static const std::regex counted("\\b([0-9]{1,2}) ?x(.*?)\\b([0-9]+\\.?[0-9]*) ?g(b|e|bit|\\b)");
+  static const std::regex counted_name("\\b([0-9]{1,2}) ?x.*?\\b([xnhefq]dr)");
   static const std::regex rate("([0-9]+\\.?[0-9]*) ?g(b|e|bit|\\b)");
   PortWords found;
   std::smatch match;
@@ -64,18 +65,32 @@ std::optional<PortWords> read_entry(const std::string& entry) {
   } else {
     if (std::regex_search(entry, match, counted_name)) found.ports = static_cast<int>(number(1));
     for (const Generation& known : kGenerations)
-      if (found.gigabits == 0 && has(entry, known.name)) found.gigabits = known.gigabits;
-    found.of = scope_of(entry, PortWords::Of::port);
-    if (found.of == PortWords::Of::node) found.of = PortWords::Of::port;  // a generation's is a port's
+      if (found.gigabits == 0 && says(entry, known.words)) found.gigabits = known.gigabits;
+    // A generation's rate is a port's; a device may have one.
+    if (scope_of(entry, PortWords::Of::port) == PortWords::Of::device) found.of = PortWords::Of::device;
   }
-  const bool plausible = found.gigabits >= 1 && found.gigabits <= 1e5 && found.ports <= 64;
+  const bool plausible = found.gigabits >= 1 && found.gigabits <= 1e5 && found.ports <= kMostPorts;
   return plausible ? std::optional(found) : std::nullopt;
+}
+
+// Bytes a second become bits; bytes alone are memory's, and go.
+std::string in_bits(const std::string& words) {
+  static const std::regex bytes("([0-9]+\\.?[0-9]*) ?([GT])(B|Bytes?)(/s|/Sec|/sec|ps|p/s)?\\b");
+  std::string text;
+  auto from = words.cbegin();
+  for (std::sregex_iterator at(words.begin(), words.end(), bytes), end; at != end; ++at) {
+    text.append(from, (*at)[0].first);
+    if ((*at)[4].matched)
+      text += fmt::format("{:g} {}b/s", 8 * std::atof((*at)[1].str().c_str()), (*at)[2].str());
+    from = (*at)[0].second;
+  }
+  return text.append(from, words.cend());
 }
 
 }  // namespace
 
 std::optional<PortWords> ports_in_words(std::string_view words) {
-  std::string text = lower(std::string(words.substr(0, 500)));
+  std::string text = lower(in_bits(std::string(words.substr(0, 500))));
   for (std::size_t at = text.find("×"); at != std::string::npos; at = text.find("×"))
     text.replace(at, 2, "x");
   std::optional<PortWords> fastest;
@@ -83,8 +98,9 @@ std::optional<PortWords> ports_in_words(std::string_view words) {
   static const std::regex between(",|;|\\||\\band\\b");
   for (std::sregex_token_iterator at(text.begin(), text.end(), between, -1), end; at != end; ++at) {
     const std::string entry = *at;
-    const bool beside = has(entry, "storage") || has(entry, "management") || has(entry, "pcie");
-    if (beside && !has(entry, "compute")) continue;
+    if (says(entry, "storage|management|pcie|nvlink|nvswitch|memory|\\bram\\b|hbm") &&
+        !says(entry, "compute"))
+      continue;
     const std::optional<PortWords> found = read_entry(entry);
     if (!found) continue;
     const double total = found->gigabits * std::max(1, found->ports);
@@ -95,7 +111,7 @@ std::optional<PortWords> ports_in_words(std::string_view words) {
     fastest->transport = transport_of(entry).value_or(transport_of(text).value_or(Transport::roce));
   }
   // Amazon states the sum of an instance's ports.
-  if (fastest && fastest->ports == 0 && fastest->of == PortWords::Of::port && has(text, "efa"))
+  if (fastest && fastest->ports == 0 && fastest->of == PortWords::Of::port && says(text, "\\befa"))
     fastest->of = PortWords::Of::node;
   return fastest;
 }

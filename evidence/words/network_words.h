@@ -9,6 +9,8 @@
 
 namespace orrery::evidence {
 
+constexpr int kMostPorts = 64;  // of a node
+
 struct PortWords {
   double gigabits = 0;  // a second, of what `of` says
   enum class Of { port, device, node } of = Of::port;

@@ -81,10 +81,10 @@ void check_says_something(const Measurements& measured, const Calibrated& result
 
 void check_learned(const HeldOut& held_out, const HeldOut& own, std::vector<std::string>* doubts) {
   const auto refuse = [&](const std::string& why) {
-    throw NoAnswer(
-        fmt::format("{} contradict each other, or what they are said to be of: {} (expected steps that make "
-                    "predictions better)",
-                    counted(own.rows, "step"), why));
+    throw NoAnswer(fmt::format(
+        "the steps contradict each other, or what they are said to be of: {} (expected steps that "
+        "make predictions better)",
+        why));
   };
   if (own.mape_after > kSmallError && own.mape_after > kWorse * own.mape_before)
     refuse(fmt::format("calibrated by them, their own mean error is {}, {} before", percent(own.mape_after),

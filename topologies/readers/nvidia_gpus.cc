@@ -68,7 +68,7 @@ struct PciId {
   std::string_view device;
 };
 // pci.ids, vendor 10de.
-constexpr std::array<PciId, 54> kPciIds = {{
+constexpr std::array<PciId, 53> kPciIds = {{
     {0x102d, "k80-gk210-12g"},
     {0x15f8, "p100-pcie-16g"},
     {0x15f9, "p100-sxm2-16g"},
@@ -81,7 +81,6 @@ constexpr std::array<PciId, 54> kPciIds = {{
     {0x1e02, "titan-rtx-24g"},
     {0x1e04, "rtx-2080-ti-11g"},
     {0x1e07, "rtx-2080-ti-11g"},
-    {0x1e30, "quadro-rtx-8000-48g"},  // Quadro RTX 6000, too, with half of the memory
     {0x1e78, "quadro-rtx-8000-48g"},
     {0x1e82, "rtx-2080-8g"},
     {0x1e87, "rtx-2080-8g"},
@@ -125,11 +124,12 @@ constexpr std::array<PciId, 54> kPciIds = {{
     {0x31c3, "gb300-288g"},
 }};
 // Of the same list: products that the catalog has not, by their names.
-constexpr std::array<PciId, 24> kOtherProducts = {{
+constexpr std::array<PciId, 25> kOtherProducts = {{
     {0x15f7, "P100 PCIe 12GB"},
     {0x1d81, "TITAN V"},
     {0x1db8, "V100 SXM3 32GB"},
     {0x1df6, "V100S PCIe 32GB"},
+    {0x1e30, "Quadro RTX 6000 or 8000"},
     {0x20b3, "A100 SXM 64GB"},
     {0x20bd, "A800 SXM4 40GB"},
     {0x20f5, "A800 PCIe 80GB"},

@@ -108,6 +108,10 @@ TEST_CASE("ports are those of the words, of a node with as many devices as the r
   CHECK(one.nic.count == 1);
   CHECK(one.nic.bandwidth_bytes_per_s == Approx(12.5e9));
   CHECK(assumed.size() == 1);
+  // On one node nothing rests on it, and no node has as many ports as that.
+  node("H100", 8, 8, "NDR InfiniBand");
+  CHECK(assumed.empty());
+  CHECK(node("A100", 64, 8, "99999999999x 100 Gb").nic.count <= 8);
 }
 
 }  // namespace

@@ -33,6 +33,14 @@ TEST_CASE("a network's words say ports, rate and transport however people write 
            {"EFA, 400 Gbps", 0, 400, Of::node, Transport::roce},
            {"2 Tb/s RoCE per node", 0, 2000, Of::node, Transport::roce},
            {"1.6 Tb/s IB", 0, 1600, Of::node, Transport::infiniband},
+           {"NVLink 600 GB/s, HDR 200 Gb/s", 0, 200, Of::port, Transport::infiniband},
+           {"InfiniBand 25 GB/s", 0, 200, Of::port, Transport::infiniband},
+           {"H200 141GB, 100GbE", 0, 100, Of::port, Transport::tcp},
+           {"2 TB RAM, 100 Gb/s", 0, 100, Of::port, Transport::roce},
+           {"hundred-gigabit Ethernet of 100 Gb/s", 0, 100, Of::port, Transport::tcp},
+           {"default VPC network 100 Gb/s", 0, 100, Of::port, Transport::roce},
+           {"NVIDIA GPUs with 100 Gb/s", 0, 100, Of::port, Transport::roce},
+           {"4x 12.5 Gb/s", 4, 12.5, Of::port, Transport::roce},
            {"25GbE", 0, 25, Of::port, Transport::tcp},
            {"RoCEv2 over 100 Gbit Ethernet", 0, 100, Of::port, Transport::roce},
            {"Management: 1x Ethernet 10GB/Sec, EDR", 0, 100, Of::port, Transport::infiniband},
@@ -51,7 +59,7 @@ TEST_CASE("words without a rate name no ports") {
   for (const char* words :
        {"", "none", "IB", "Ethernet", "not stated (MIT cluster)", "Storage: 2x 100Gb/s",
         "ICI only (single slice)", "ROCE2; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s",
-        "0 Gb/s", "99999999999999999999 Gb/s", "x", "xx", "8x"}) {
+        "0 Gb/s", "99999999999999999999 Gb/s", "x", "xx", "8x", "99999999999 x HDR of 0 Gb/s"}) {
     INFO(words);
     CHECK_FALSE(ports_in_words(words));
   }
