@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -98,8 +100,13 @@ void prepare_simulations() {
 // that there were some, is not the question.
 bool has_one_thread() {
   if (__libc_single_threaded != 0) return true;
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  return std::distance(begin(threads), end(threads)) == 1;
+  // A thread that has been joined is listed for some microseconds more.
+  for (int look = 0; look < 1000; ++look) {
+    const std::filesystem::directory_iterator threads("/proc/self/task");
+    if (std::distance(begin(threads), end(threads)) == 1) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 // Ended with its object, where nobody has waited for it: by this process, or by the server, which sees that
