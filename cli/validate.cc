@@ -267,16 +267,14 @@ constexpr double kMuchAssumed = 0.3;
 
 void print_assumed(const std::vector<evidence::PublishedRow>& rows, const Output& output) {
   std::map<std::string, int> assumed;
-  int many = 0;
   for (const evidence::PublishedRow& row : rows) {
     const auto most = std::max_element(
         row.assumed.begin(), row.assumed.end(),
         [](const evidence::Assumed& a, const evidence::Assumed& b) { return a.widens < b.widens; });
     if (!row.step_s || most == row.assumed.end() || most->widens < kMuchAssumed) continue;
     ++assumed[most->what];
-    ++many;
   }
-  if (many == 0) return;
+  if (assumed.empty()) return;
   std::vector<std::vector<std::string>> table_rows;
   for (const auto& [what, count] : assumed) table_rows.push_back({what, std::to_string(count)});
   output.print(table({"assumed, for the table does not say", "rows"}, table_rows, {.text = true}));

@@ -8,6 +8,10 @@
 
 namespace orrery::measurements {
 
+// Farther off what is predicted is another quantity, unit or plan rather than software, links or a device
+// that is slow.
+constexpr double kFarthest = 5;
+
 // ": was it …?" where a step that takes `times` as long as predicted is what one usual mistake makes of it;
 // else empty.
 std::string usual_mistakes(const MeasuredStep& step, double times);

@@ -58,8 +58,6 @@ constexpr std::array<std::string_view, 28> kColumns = {"framework",
 constexpr std::array<std::string_view, 14> kAlso = {
     "source",     "source_ref", "confidence",     "date",    "params_b", "gpus_per_node",  "intra_link",
     "inter_link", "dp",         "tflops_per_gpu", "mfu_pct", "hfu_pct",  "mem_per_gpu_gb", "notes"};
-constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
-                                                    "sequences_per_s"};
 
 template <typename Names>
 bool holds(const Names& names, std::string_view name) {

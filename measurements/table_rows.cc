@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <numeric>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,16 +14,8 @@
 namespace orrery::measurements {
 namespace {
 
-// Columns of times, and whether more of it is less time.
-constexpr std::array<std::pair<std::string_view, bool>, 4> kTimed = {{{"step_time_s", false},
-                                                                      {"tokens_per_s", true},
-                                                                      {"tokens_per_s_per_gpu", true},
-                                                                      {"sequences_per_s", true}}};
-
 bool is_timed(std::string_view column) {
-  for (const auto& [name, rate] : kTimed)
-    if (name == column) return true;
-  return false;
+  return std::find(kTimes.begin(), kTimes.end(), column) != kTimes.end();
 }
 
 std::string said_beside_times(const CsvTable& table, const CsvRow& row) {
@@ -34,15 +25,15 @@ std::string said_beside_times(const CsvTable& table, const CsvRow& row) {
   return said;
 }
 
-// The one column that has the row's time; null where there are several, or a trace has it.
-const std::pair<std::string_view, bool>* only_time(const CsvTable& table, const CsvRow& row) {
-  const std::pair<std::string_view, bool>* only = nullptr;
-  for (const auto& one : kTimed) {
-    if (table.field(row, one.first).empty()) continue;
-    if (only != nullptr) return nullptr;
-    only = &one;
+// The one column that has the row's time; empty where there are several, or a trace has it.
+std::string_view only_time(const CsvTable& table, const CsvRow& row) {
+  std::string_view only;
+  for (const std::string_view column : kTimes) {
+    if (table.field(row, column).empty()) continue;
+    if (!only.empty()) return {};
+    only = column;
   }
-  return table.field(row, "trace").empty() ? only : nullptr;
+  return table.field(row, "trace").empty() ? only : std::string_view();
 }
 
 std::string key_of(const CsvTable& table, const CsvRow& row, std::string_view column) {
@@ -81,22 +72,22 @@ void draw_plans(int most, CsvTable* table, Measurements* measurements) {
 }
 
 std::optional<evidence::ExplicitRow> RowsRead::again(const CsvTable& table, const CsvRow& fields) const {
-  const auto* column = only_time(table, fields);
-  if (column == nullptr) return std::nullopt;
-  const auto found = read_.find(key_of(table, fields, column->first));
-  const double time = evidence::Fields(table, fields).real(column->first);
+  const std::string_view column = only_time(table, fields);
+  if (column.empty()) return std::nullopt;
+  const auto found = read_.find(key_of(table, fields, column));
+  const double time = evidence::Fields(table, fields).real(std::string(column));
   if (found == read_.end() || time <= 0) return std::nullopt;
   evidence::ExplicitRow row = found->second.row;
   row.line = fields.line;
-  row.measured_s *= column->second ? found->second.time / time : time / found->second.time;
+  row.measured_s *= is_rate(column) ? found->second.time / time : time / found->second.time;
   return row;
 }
 
 void RowsRead::add(const CsvTable& table, const CsvRow& fields, const evidence::ExplicitRow& row) {
-  const auto* column = only_time(table, fields);
-  if (column == nullptr) return;
-  const double time = evidence::Fields(table, fields).real(column->first);
-  if (time > 0) read_.try_emplace(key_of(table, fields, column->first), Read{row, time});
+  const std::string_view column = only_time(table, fields);
+  if (column.empty()) return;
+  const double time = evidence::Fields(table, fields).real(std::string(column));
+  if (time > 0) read_.try_emplace(key_of(table, fields, column), Read{row, time});
 }
 
 }  // namespace orrery::measurements

@@ -2,15 +2,25 @@
 // plans some are drawn.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/csv.h"
 #include "evidence/row.h"
 #include "measurements/measurement.h"
 
 namespace orrery::measurements {
+
+// Columns that say how long a step took.
+constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
+                                                    "sequences_per_s"};
+// Whether more of such a column is less time.
+constexpr bool is_rate(std::string_view column) {
+  return column != kTimes.front();
+}
 
 // Leaves the rows of at most `most` plans in the table, drawn by seed, and says how many were left out; 0:
 // all.

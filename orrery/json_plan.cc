@@ -507,6 +507,12 @@ const Record<Job>& job_record() {
   return record;
 }
 
+// A plan that is told beside the best, if there is one.
+std::optional<Ranked> beside_best(const PlanAnswer& answer, const std::optional<Evaluation>& plan) {
+  if (!plan) return std::nullopt;
+  return Ranked{*plan, &answer.result.plans.front()};
+}
+
 const Record<PlanAnswer>& plan_record() {
   using A = PlanAnswer;
   static const auto record =
@@ -537,20 +543,10 @@ const Record<PlanAnswer>& plan_record() {
               "fewer_devices", "a part of the devices on which a step takes no longer", subset_record(),
               [](const A& a) -> const auto& { return a.result.fewer; })
           .object("less_sure_to_fit", "a plan that is faster, and fits with less than the wanted probability",
-                  ranked_record(),
-                  [](const A& a) {
-                    return a.result.unsure
-                               ? std::optional<Ranked>(Ranked{*a.result.unsure, &a.result.plans.front()})
-                               : std::nullopt;
-                  })
+                  ranked_record(), [](const A& a) { return beside_best(a, a.result.unsure); })
           .object("tensor_overlap",
                   "with the runtime's tensor overlap turned on, which is not searched: a plan that is faster",
-                  ranked_record(),
-                  [](const A& a) {
-                    return a.result.tensor_overlap ? std::optional<Ranked>(Ranked{*a.result.tensor_overlap,
-                                                                                  &a.result.plans.front()})
-                                                   : std::nullopt;
-                  })
+                  ranked_record(), [](const A& a) { return beside_best(a, a.result.tensor_overlap); })
           .list(
               "pareto", "the front of step time, cost, energy and memory of what was simulated",
               front_record(), [](const A& a) -> const auto& { return a.result.pareto; })
@@ -568,21 +564,11 @@ const Record<PlanAnswer>& plan_record() {
                   return all;
                 })
           .object("nominal", "the plan that is best as predicted, where that is not the first",
-                  ranked_record(),
-                  [](const A& a) {
-                    return a.result.nominal
-                               ? std::optional<Ranked>(Ranked{*a.result.nominal, &a.result.plans.front()})
-                               : std::nullopt;
-                  })
+                  ranked_record(), [](const A& a) { return beside_best(a, a.result.nominal); })
           .object("fastest",
                   "with the memory objective: the fastest plan simulated, whatever its memory, where that is "
                   "not the first",
-                  ranked_record(),
-                  [](const A& a) {
-                    return a.result.fastest
-                               ? std::optional<Ranked>(Ranked{*a.result.fastest, &a.result.plans.front()})
-                               : std::nullopt;
-                  })
+                  ranked_record(), [](const A& a) { return beside_best(a, a.result.fastest); })
           .object("known_recipe", "the nearest plan that people run", known_record(), [](const A& a) {
             return a.result.known_recipe
                        ? std::optional<Known>(Known{*a.result.known_recipe, a.result.plans.front()})

@@ -192,8 +192,9 @@ RuntimeProfile find_default(std::string_view kind) {
 
 RuntimeProfile default_runtime(RuntimeUse use) {
   // Every list of options names them all.
-  static const std::array<RuntimeProfile, 4> found = {find_default("gpu"), find_default("gpu-images"),
-                                                      find_default("cpu"), find_default("tpu")};
+  static const std::array<RuntimeProfile, 5> found = {find_default("gpu"), find_default("gpu-graphs"),
+                                                      find_default("gpu-images"), find_default("cpu"),
+                                                      find_default("tpu")};
   return found[static_cast<std::size_t>(use)];
 }
 

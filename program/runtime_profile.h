@@ -161,9 +161,9 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
 std::vector<std::string> catalog_runtimes();            // names, sorted
 RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on an unknown name
 // What is modelled where no runtime is asked for, by the catalog's `default_for`: of models with sequences on
-// GPUs ("gpu"), of other networks on GPUs ("gpu-images"), of anything on processors ("cpu") and on Google's
-// TPUs ("tpu").
-enum class RuntimeUse : std::uint8_t { gpu, gpu_images, cpu, tpu };
+// GPUs ("gpu"), of general graphs with layer norms on GPUs ("gpu-graphs"), of other networks on GPUs
+// ("gpu-images"), of anything on processors ("cpu") and on Google's TPUs ("tpu").
+enum class RuntimeUse : std::uint8_t { gpu, gpu_graphs, gpu_images, cpu, tpu };
 RuntimeProfile default_runtime(RuntimeUse use);
 
 // A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of

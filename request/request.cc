@@ -220,6 +220,7 @@ Question question_of(const Request& request) {
   const bool sequences = job->workload.default_seq_len > 0 || has_layer_norms(job->workload);
   const RuntimeUse use = !on_gpus(job->cluster)                          ? RuntimeUse::cpu
                          : job->cluster.profile_of(0).vendor == "google" ? RuntimeUse::tpu
+                         : is_graph_with_norms(job->workload)            ? RuntimeUse::gpu_graphs
                          : sequences || has_tables(job->workload)        ? RuntimeUse::gpu
                                                                          : RuntimeUse::gpu_images;
   std::vector<std::string> assumed;
@@ -229,9 +230,7 @@ Question question_of(const Request& request) {
     job->runtime = catalog_runtime(imports.software);
     assumed.push_back(fmt::format("`runtime` {}, which `{}` is for", imports.software, source));
   } else {
-    job->runtime = use == RuntimeUse::gpu && is_graph_with_norms(job->workload)
-                       ? catalog_runtime("typical-data-parallel")
-                       : default_runtime(use);
+    job->runtime = default_runtime(use);
   }
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);

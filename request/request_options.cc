@@ -79,14 +79,14 @@ void add_training(Request& request, std::vector<Setting>& all) {
           "runtime", "NAME|FILE",
           "the training software to model, by its name in `orrery catalog`, or a .textproto that describes "
           "it",
-          fmt::format(
-              "{} on GPUs, there typical-data-parallel for general graphs with layer norms and {} for "
-              "networks without sequences, tables or these, {} on TPUs, {} on localhost "
-              "and other "
-              "processors; "
-              "on GPUs with from_megatron and its like the software that they are for",
-              default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
-              default_runtime(RuntimeUse::tpu).name, default_runtime(RuntimeUse::cpu).name)),
+          fmt::format("{} on GPUs, there {} for general graphs with layer norms and {} for "
+                      "networks without sequences, tables or these, {} on TPUs, {} on localhost "
+                      "and other "
+                      "processors; "
+                      "on GPUs with from_megatron and its like the software that they are for",
+                      default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_graphs).name,
+                      default_runtime(RuntimeUse::gpu_images).name, default_runtime(RuntimeUse::tpu).name,
+                      default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
   all.push_back(count_option(
       training(

@@ -168,6 +168,13 @@ bool stands_in(const std::string& text, const std::string& part) {
   return false;
 }
 
+// `text`: plain.
+bool all_stand_in(const std::string& text, std::string_view name) {
+  const std::vector<std::string> parts = parts_of(plain(name), " ");
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const std::string& part) { return stands_in(text, part); });
+}
+
 // So many nodes of each kind as its words say, else as evenly as can be, first kinds first. The fabric is the
 // first kind's; of networks with a rate for each (a / b) every kind has its own.
 Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMachine& stated,
@@ -211,16 +218,14 @@ Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMac
 }  // namespace
 
 bool means_device(std::string_view words, std::string_view name) {
-  const std::string text = plain(words);
-  const std::vector<std::string> parts = parts_of(plain(name), " ");
-  return std::all_of(parts.begin(), parts.end(),
-                     [&](const std::string& part) { return stands_in(text, part); });
+  return all_stand_in(plain(words), name);
 }
 
 const proto::PublishedDevice* find_device(const std::string& words) {
+  const std::string text = plain(words);
   for (const proto::PublishedDevice& device : published_machines().device())
     for (const std::string& word : device.word())
-      if (means_device(words, word)) return &device;
+      if (all_stand_in(text, word)) return &device;
   return nullptr;
 }
 

@@ -14,35 +14,36 @@ namespace {
 
 // InfiniBand's generations, four lanes: InfiniBand Trade Association, "InfiniBand Roadmap".
 struct Generation {
-  const char* words;
+  std::regex words;
   double gigabits;
 };
-constexpr std::array<Generation, 8> kGenerations = {{{"\\bhdr ?100\\b", 100},
-                                                     {"\\bndr ?200\\b", 200},
-                                                     {"\\bxdr", 800},
-                                                     {"\\bndr", 400},
-                                                     {"\\bhdr", 200},
-                                                     {"\\bedr", 100},
-                                                     {"\\bfdr", 56},
-                                                     {"\\bqdr", 40}}};
-
-bool says(const std::string& text, const char* words) {
-  return std::regex_search(text, std::regex(words));
+const std::array<Generation, 8>& generations() {
+  static const std::array<Generation, 8> all = {{{std::regex("\\bhdr ?100\\b"), 100},
+                                                 {std::regex("\\bndr ?200\\b"), 200},
+                                                 {std::regex("\\bxdr"), 800},
+                                                 {std::regex("\\bndr"), 400},
+                                                 {std::regex("\\bhdr"), 200},
+                                                 {std::regex("\\bedr"), 100},
+                                                 {std::regex("\\bfdr"), 56},
+                                                 {std::regex("\\bqdr"), 40}}};
+  return all;
 }
 
 // Nothing where the words name none.
 std::optional<Transport> transport_of(const std::string& entry) {
-  if (says(entry, "\\binfiniband\\b|\\bib\\b|\\b[xnhefq]dr([0-9]|\\b)")) return Transport::infiniband;
-  if (says(entry, "\\broce|\\brdma\\b|\\befa")) return Transport::roce;
-  return says(entry, "ethernet|gbe\\b|\\btcp\\b|\\bena\\b") ? std::optional(Transport::tcp) : std::nullopt;
+  static const std::regex infiniband("\\binfiniband\\b|\\bib\\b|\\b[xnhefq]dr([0-9]|\\b)");
+  static const std::regex roce("\\broce|\\brdma\\b|\\befa");
+  static const std::regex plain("ethernet|gbe\\b|\\btcp\\b|\\bena\\b");
+  if (std::regex_search(entry, infiniband)) return Transport::infiniband;
+  if (std::regex_search(entry, roce)) return Transport::roce;
+  return std::regex_search(entry, plain) ? std::optional(Transport::tcp) : std::nullopt;
 }
 
 PortWords::Of scope_of(const std::string& entry, PortWords::Of otherwise) {
-  if (says(entry, "(\\bper |/ ?|\\ba |\\beach )(gpu|device|accelerator|chip)\\b"))
-    return PortWords::Of::device;
-  return says(entry, "(\\bper |/ ?|\\ba |\\beach )(node|server|machine|host|instance)\\b")
-             ? PortWords::Of::node
-             : otherwise;
+  static const std::regex device("(\\bper |/ ?|\\ba |\\beach )(gpu|device|accelerator|chip)\\b");
+  static const std::regex node("(\\bper |/ ?|\\ba |\\beach )(node|server|machine|host|instance)\\b");
+  if (std::regex_search(entry, device)) return PortWords::Of::device;
+  return std::regex_search(entry, node) ? PortWords::Of::node : otherwise;
 }
 
 std::optional<PortWords> read_entry(const std::string& entry) {
@@ -64,8 +65,8 @@ std::optional<PortWords> read_entry(const std::string& entry) {
     found.of = scope_of(entry, PortWords::Of::port);
   } else {
     if (std::regex_search(entry, match, counted_name)) found.ports = static_cast<int>(number(1));
-    for (const Generation& known : kGenerations)
-      if (found.gigabits == 0 && says(entry, known.words)) found.gigabits = known.gigabits;
+    for (const Generation& known : generations())
+      if (found.gigabits == 0 && std::regex_search(entry, known.words)) found.gigabits = known.gigabits;
     // A generation's rate is a port's; a device may have one.
     if (scope_of(entry, PortWords::Of::port) == PortWords::Of::device) found.of = PortWords::Of::device;
   }
@@ -95,12 +96,11 @@ std::optional<PortWords> ports_in_words(std::string_view words) {
     text.replace(at, 2, "x");
   std::optional<PortWords> fastest;
   double most = 0;
-  static const std::regex between(",|;|\\||\\band\\b");
+  static const std::regex between(",|;|\\||\\band\\b"), compute("compute"), amazon("\\befa");
+  static const std::regex beside("storage|management|pcie|nvlink|nvswitch|memory|\\bram\\b|hbm");
   for (std::sregex_token_iterator at(text.begin(), text.end(), between, -1), end; at != end; ++at) {
     const std::string entry = *at;
-    if (says(entry, "storage|management|pcie|nvlink|nvswitch|memory|\\bram\\b|hbm") &&
-        !says(entry, "compute"))
-      continue;
+    if (std::regex_search(entry, beside) && !std::regex_search(entry, compute)) continue;
     const std::optional<PortWords> found = read_entry(entry);
     if (!found) continue;
     const double total = found->gigabits * std::max(1, found->ports);
@@ -111,7 +111,7 @@ std::optional<PortWords> ports_in_words(std::string_view words) {
     fastest->transport = transport_of(entry).value_or(transport_of(text).value_or(Transport::roce));
   }
   // Amazon states the sum of an instance's ports.
-  if (fastest && fastest->ports == 0 && fastest->of == PortWords::Of::port && says(text, "\\befa"))
+  if (fastest && fastest->ports == 0 && fastest->of == PortWords::Of::port && std::regex_search(text, amazon))
     fastest->of = PortWords::Of::node;
   return fastest;
 }

@@ -19,8 +19,6 @@
 namespace orrery::measurements {
 namespace {
 
-// Farther off is another quantity, unit or plan rather than software or links that are slow.
-constexpr double kFarthest = 5;
 // A calibration that is as near as this is good enough, whatever it was before.
 constexpr double kSmallError = 0.1;
 // Chance makes errors held back a little larger where nothing could be learned.

@@ -87,7 +87,6 @@ std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const Dev
 
 // Of another unit, or of a device that did something else besides.
 void check_near(const std::vector<Row>& rows, const std::string& file) {
-  constexpr double kFarthest = 5;
   if (rows.empty()) return;
   std::vector<double> times;
   for (const Row& row : rows) times.push_back(row.measured_s / row.predicted_s);

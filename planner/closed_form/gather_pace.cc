@@ -76,10 +76,11 @@ std::pair<double, double> StepModel::waits_for_layers(const Plan& plan, const Fr
     agains[step.part] += step.again_s;
     reductions[step.part] += step.seconds;
   }
+  Again run = run_again(c, frame.geometry->shapes, frame.shapes_key, kind);
   std::pair<double, double> waits;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const auto [begin, end] = frame.cut->part(stage, chunk);
-    const Again run = run_again(c, frame, frame.geometry->shapes, frame.shapes_key, stage, chunk, kind);
+    run.enter({begin, end});
     std::vector<Turn> forward, backward;
     double forward_s = 0, backward_s = 0;
     for (int part = begin; part < end; ++part) {

@@ -183,21 +183,17 @@ double StepModel::Again::more_s(const LayerSums& own, int part) const {
   return sums->backward[end] - sums->backward[from] - own.backward[end] + own.backward[from];
 }
 
-StepModel::Again StepModel::run_again(const Choices& c, const Frame& frame, const GroupShapes& shapes,
-                                      std::uint64_t key, int stage, int chunk, const DeviceKindAt& kind) {
-  Again again;
-  if (c.recompute != Recompute::full || c.recompute_layers == 0) return again;
-  again.sums = &sums_.of(c, Recompute::full, shapes, key, kind);
-  // The head, the last part, is no layer, nor is part 0.
-  const int head = sums_.parts().count() - 1;
-  int left = c.recompute_layers;
-  for (int before = 0; before <= chunk; ++before) {
-    const auto [begin, end] = frame.cut->part(stage, before);
-    again.from = std::max(begin, 1);
-    again.to = std::max(again.from, std::min({again.from + left, end, head}));
-    left -= again.to - again.from;
-  }
-  return again;
+void StepModel::Again::enter(LayerRange chunk) {
+  if (sums == nullptr) return;
+  from = std::max(chunk.begin, 1);  // nor is part 0 a layer
+  to = std::max(from, std::min({from + left, chunk.end, head}));
+  left -= to - from;
+}
+
+StepModel::Again StepModel::run_again(const Choices& c, const GroupShapes& shapes, std::uint64_t key,
+                                      const DeviceKindAt& kind) {
+  if (c.recompute != Recompute::full || c.recompute_layers == 0) return {};
+  return {&sums_.of(c, Recompute::full, shapes, key, kind), c.recompute_layers, sums_.parts().count() - 1};
 }
 
 StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
@@ -205,6 +201,7 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
                                              std::vector<ChunkTimes>* chunks) {
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
   const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
+  Again again = run_again(c, shapes, key, kind);
   const int head = sums_.parts().count() - 1;
   StageTimes times;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
@@ -217,7 +214,8 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     double compute = own.backward_compute[end] - own.backward_compute[begin];
     double backward_host = own.backward_host[end] - own.backward_host[begin];
     double recomputed = 0;
-    if (const Again again = run_again(c, frame, shapes, key, stage, chunk, kind); again.to > again.from) {
+    again.enter({begin, end});
+    if (again.to > again.from) {
       const LayerSums& with = *again.sums;
       recomputed = again.more_s(own, again.to);
       // A layer that is run again begins with computing, not with what the next waits for.
@@ -360,7 +358,8 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
     } else {
       const LayerSums& own = sums_of(c, frame, kind);
       const int begin = frame.cut->part(stage, 0).begin;
-      const Again again = run_again(c, frame, frame.geometry->shapes, frame.shapes_key, stage, 0, kind);
+      Again again = run_again(c, frame.geometry->shapes, frame.shapes_key, kind);
+      again.enter(frame.cut->part(stage, 0));
       const auto back = [&](int part) {
         return own.backward[part] - own.backward[begin] + again.more_s(own, part);
       };

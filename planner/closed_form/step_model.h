@@ -113,15 +113,18 @@ class StepModel {
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
   // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.
   const LayerSums& sums_of(const Choices& choices, const Frame& frame, const DeviceKindAt& kind);
-  // Parts [from, to) of a stage's chunk that run again where the first layers of a stage alone do.
+  // Where the first layers of a stage alone run again: those of a chunk, parts [from, to), its chunks being
+  // entered one after another.
   struct Again {
-    int from = 0, to = 0;
     const LayerSums* sums = nullptr;  // with their recomputation; null where none is partial
+    int left = 0, head = 0;           // layers behind the chunk; the last part, which is no layer
+    int from = 0, to = 0;
+    void enter(LayerRange chunk);
     // What they take longer until `part`, in a backward pass of `own`.
     double more_s(const LayerSums& own, int part) const;
   };
-  Again run_again(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
-                  std::uint64_t shapes_key, int stage, int chunk, const DeviceKindAt& kind);
+  Again run_again(const Choices& choices, const GroupShapes& shapes, std::uint64_t shapes_key,
+                  const DeviceKindAt& kind);
   StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
                          std::uint64_t shapes_key, int stage, const DeviceKindAt& kind,
                          std::vector<ChunkTimes>* chunks = nullptr);
