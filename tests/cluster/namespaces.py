@@ -23,6 +23,7 @@ import unittest
 CPU_GROUPS = (pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup"))
 PERIOD_US = 20_000
 MTU = 1500
+HEAD = "10.77.255.1"  # where mpirun runs
 SKIP = 77
 STOLEN = 0.02  # of the processors: more than this and what was measured is not of this machine
 
@@ -229,10 +230,10 @@ class Namespaces:
             for _ in range(count):
                 self.add_host(f"rack{rack}")
         # Where mpirun runs.
-        self.in_switch("ip", "addr", "add", "10.77.255.1/16", "dev", top)
+        self.in_switch("ip", "addr", "add", f"{HEAD}/16", "dev", top)
         names = "".join(f"{host.address} {host.name}\n" for host in self.hosts)
         self.hosts_file = self.folder / "hosts"
-        self.hosts_file.write_text(f"127.0.0.1 localhost\n10.77.255.1 head\n{names}")
+        self.hosts_file.write_text(f"127.0.0.1 localhost\n{HEAD} head\n{names}")
         self.agent = self.folder / "agent.sh"
         # Called as `agent HOST COMMAND…` by mpirun, as it would call ssh.
         cases = "".join(
@@ -305,7 +306,24 @@ class Namespaces:
         self.shape(self.switch, host.switch_port, mbit)
 
     def cut(self, index, down=True):
-        self.in_switch("ip", "link", "set", self.hosts[index].switch_port, "down" if down else "up")
+        host = self.hosts[index]
+        self.in_switch("ip", "link", "set", host.switch_port, "down" if down else "up")
+        if down:
+            return
+        # A port that is up again carries nothing for up to a second, and the neighbours have given each other up.
+        self.in_switch("ip", "neigh", "flush", "all")
+        call("ip", "-n", host.namespace, "neigh", "flush", "all")
+        until = time.monotonic() + 10
+        while not self.reaches_head(host):
+            if time.monotonic() > until:
+                raise Disturbed(f"{host.name} does not reach the others again")
+
+    @staticmethod
+    def reaches_head(host):
+        """Whether what it sends comes to where mpirun runs: nobody listens there, so that it is refused."""
+        dialled = call("nsenter", f"--net=/run/netns/{host.namespace}", sys.executable, "-c",
+                       f"import socket; socket.create_connection(('{HEAD}', 9), timeout=0.2)", check=False)
+        return "ConnectionRefusedError" in dialled.stderr
 
     def kill_host(self, index):
         """What a power cut does: every process of the host is gone, and nothing says goodbye."""
