@@ -11,8 +11,35 @@ scripts/install.sh
 say "demo.sh"
 ./demo.sh
 
-say "Building everything"
-scripts/build.sh release
+# One more than there are cores: many tests wait for the programs that they started.
+jobs=$(($(nproc) + 1))
+code=0
+tests() { ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error "$@" || code=$?; }
+
+# start COMMAND…: beside what follows, as a process group that ends with this script; its number is $started.
+groups=()
+start() {
+  set -m
+  "$@" &
+  set +m
+  started=$!
+  groups+=("$started")
+}
+hosts=$(mktemp)
+end_all() {
+  for group in "${groups[@]}"; do kill -- -"$group" 2>/dev/null || true; done
+  rm -f "$hosts"
+}
+trap end_all EXIT
+
+# These wait more than they compute (for a host that fell silent, seconds each time), for what demo.sh has built. What they
+# leave of the processors builds the rest, behind them, once ctest has read what there is.
+say "Building everything, behind hosts in network namespaces"
+of_hosts() { tests -L '^cluster$' -LE '^alone$' --output-junit cluster.xml >"$hosts" 2>&1; return "$code"; }
+start of_hosts
+namespaces=$started
+until grep -q Start "$hosts" || ! kill -0 "$namespaces" 2>/dev/null; do sleep 0.1; done
+chrt --idle 0 scripts/build.sh release
 
 say "Formatting"
 scripts/check_format.sh
@@ -23,22 +50,15 @@ folders=(base topologies workloads program cost sim exec fuzz)
 more=()
 [ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
 
-# One more than there are cores: many tests wait for the programs that they started.
-jobs=$(($(nproc) + 1))
-code=0
-tests() { ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error "$@" || code=$?; }
+say "Hosts in network namespaces, whose steps are held to what is predicted"
+wait "$namespaces" || code=$?
+cat "$hosts"
 say "Tests that need the machine for themselves"
 tests -L '^alone$' --output-junit alone.xml
 
-say "Hosts in network namespaces, whose steps are held to what is predicted"
-tests -L '^cluster$' -LE '^alone$' --output-junit cluster.xml
-
 # What the others leave of the processors compiles those under sanitizers, behind everything.
-set -m  # a process group of its own, which ends with this script
-chrt --idle 0 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}" &
-build=$!
-set +m
-trap 'kill -- -"$build" 2>/dev/null || true' EXIT
+start chrt --idle 0 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}"
+build=$started
 say "All other tests"
 tests -LE '^(alone|cluster)$' --output-junit tests.xml
 scripts/print_shares.py build/release/{alone,cluster,tests}.xml || true  # also of tests that failed
@@ -46,7 +66,6 @@ scripts/print_shares.py build/release/{alone,cluster,tests}.xml || true  # also 
 
 say "Building what is tested under sanitizers, as far as that is left"
 wait "$build"
-trap - EXIT
 say "Unit tests under sanitizers: ${folders[*]} ${more[*]}"
 export PATH="$PATH:/usr/lib/llvm-16/bin"  # what names lines in a report
 ctest --test-dir build/asan -j"$jobs" -L "unit${more:+|emulated}" -R "^($(IFS='|'; echo "${folders[*]}")):" \
