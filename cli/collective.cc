@@ -41,7 +41,7 @@ int run_collective(const CollectiveOptions& options) {
                     human_rate(time.busbw_bytes_per_s), std::string(name_of(time.algorithm)),
                     std::string(name_of(time.protocol))});
   options.output.write(to_json(request, times));
-  options.output.print(fmt::format("{} over {} ({}) of {}\n", name_of(request.kind),
+  options.output.print(fmt::format("{} over {}, {}, of {}\n", name_of(request.kind),
                                    counted(request.cluster.devices(), "device"),
                                    nodes_in_words(request.cluster), request.cluster.name));
   options.output.print(fmt::format("This rests on: network {}.\n",

@@ -250,7 +250,7 @@ std::vector<Setting> size_options(std::optional<NodeCounts>& nodes, std::optiona
       .unit = "N",
       .help =
           "number of devices, of a cluster with one kind of node: whole nodes, or the first N of one "
-          "node; on localhost, ranks",
+          "node, or as many of each of several racks (512: 64 of 72 of each of eight); on localhost, ranks",
       .fallback = "all",
       .excludes = "nodes"};
   by_node.varied = by_device.varied = true;

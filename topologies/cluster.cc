@@ -123,6 +123,21 @@ void cut_node(NodeType& node, int devices) {
   node.devices = devices;
 }
 
+// A node that is no machine but a rack of them, joined by switches: of it some machines may be had.
+bool is_rack(const NodeType& node) {
+  constexpr int kMostInMachine = 16;
+  return node.devices > kMostInMachine && node.intra.kind == IntraKind::nvswitch && node.intra.torus.empty();
+}
+
+// The fewest racks of which each gives as many of its devices, at least half; 0 where there are none such.
+int fewest_alike(const NodeType& node, int devices) {
+  if (!is_rack(node)) return 0;
+  for (int racks = (devices + node.devices - 1) / node.devices; devices / racks >= (node.devices + 1) / 2;
+       ++racks)
+    if (devices % racks == 0) return racks;
+  return 0;
+}
+
 Cluster with_ranks(Cluster cluster, int ranks) {
   NodeType& node = cluster.groups[0].node;
   const int before = node.devices;
@@ -307,13 +322,19 @@ Cluster with_devices(Cluster cluster, int devices) {
     return with_ranks(std::move(cluster), devices);
   }
   if (devices % per_node == 0) return with_nodes(std::move(cluster), devices / per_node);
-  if (devices > per_node)
+  const int nodes = devices < per_node ? 1 : fewest_alike(group.node, devices);
+  if (nodes == 0) {
+    const std::string below = fmt::format("{} or {}", devices / per_node * per_node,
+                                          (devices / per_node + 1) * std::int64_t{per_node});
     throw UserError(fmt::format("{} devices are not whole nodes of {}", devices, per_node),
-                    fmt::format("expected at most {} or a multiple of it", per_node));
-  cluster = with_nodes(std::move(cluster), 1);
-  cut_node(cluster.groups[0].node, devices);
+                    fmt::format("expected at most {} or a multiple of it, as {}{}", per_node, below,
+                                is_rack(group.node) ? ", or as many of each of several racks" : ""));
+  }
+  cluster = with_nodes(std::move(cluster), nodes);
+  const int of_each = devices / nodes;
+  cut_node(cluster.groups[0].node, of_each);
   std::erase_if(cluster.overrides,
-                [&](const Override& o) { return o.target == OverrideTarget::device && o.device >= devices; });
+                [&](const Override& o) { return o.target == OverrideTarget::device && o.device >= of_each; });
   return cluster;
 }
 

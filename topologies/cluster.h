@@ -238,8 +238,9 @@ Cluster with_nodes(Cluster cluster, int nodes);
 // ports, host and storage in proportion, a torus of the most even dimensions. Throws UserError where devices
 // of a node are joined by a mesh or through bridges: those do not grow.
 Cluster with_node_devices(Cluster cluster, int devices);
-// Whole nodes, or the first `devices` devices of one node; on shared cores, `devices` ranks, which share the
-// host's memory evenly. Throws UserError where `devices` is neither.
+// Whole nodes, or the first `devices` devices of one node, or of racks (nodes of more than 16 devices behind
+// switches) the fewest that give as many each: 512 are 64 of the 72 of each of eight. On shared cores,
+// `devices` ranks, which share the host's memory evenly. Throws UserError where `devices` is nothing of it.
 Cluster with_devices(Cluster cluster, int devices);
 
 }  // namespace orrery

@@ -43,7 +43,12 @@ std::string name_of(const Cluster& cluster, const NodeGroup& group) {
 
 std::string nodes_in_words(const Cluster& cluster) {
   const std::string all = counted(cluster.nodes(), "node");
-  if (cluster.groups.size() == 1) return all;
+  if (cluster.groups.size() == 1) {
+    const NodeType& node = cluster.groups.front().node;
+    if (!node.whole) return all;
+    return fmt::format("{} ({} of {} devices{})", all, node.devices, node.whole->devices,
+                       cluster.nodes() > 1 ? " each" : "");
+  }
   std::vector<std::string> kinds;
   for (const NodeGroup& group : cluster.groups)
     kinds.push_back(fmt::format("{} of {}", group.count, name_of(cluster, group)));

@@ -23,7 +23,8 @@ std::string range_of_node_counts();  // for errors
 
 // For people: the group's name, or what is in it.
 std::string name_of(const Cluster& cluster, const NodeGroup& group);
-// "4 nodes", of several kinds "4 nodes (3 of p3.8xlarge + 1 of g4dn.12xlarge)".
+// "4 nodes", of several kinds "4 nodes (3 of p3.8xlarge + 1 of g4dn.12xlarge)", in part "8 nodes (64 of 72
+// devices each)".
 std::string nodes_in_words(const Cluster& cluster);
 
 // The same cluster with so many nodes of each kind, as with_nodes(cluster, int) for each; a kind of which

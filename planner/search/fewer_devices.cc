@@ -13,6 +13,12 @@ bool divides_well(int count) {
   return count <= 3;
 }
 
+// The largest such count up to this one.
+int well_dividing(int count) {
+  while (!divides_well(count)) --count;
+  return count;
+}
+
 }  // namespace
 
 std::optional<Cluster> fewer_devices(const Job& job, const Pins& pins) {
@@ -21,10 +27,11 @@ std::optional<Cluster> fewer_devices(const Job& job, const Pins& pins) {
   const int own = cluster.nodes() > 1 ? cluster.nodes() : cluster.devices();
   const int of_each = cluster.devices() / own;
   const std::int64_t batch = job.training.global_batch;
-  int count = own - 1;
-  if (!divides_well(own)) {
-    while (count > 0 && !divides_well(count)) --count;
-    if (4 * count < 3 * own) return {};
+  int count = own - 1, of_part = of_each;
+  if (!divides_well(own) || !divides_well(of_each)) {
+    count = well_dividing(own);
+    of_part = well_dividing(of_each);
+    if (std::int64_t{4} * count * of_part < std::int64_t{3} * own * of_each) return {};
   } else if (batch < cluster.devices() && cluster.devices() % batch != 0) {
     while (count > 0 && batch % (std::int64_t{count} * of_each) != 0) --count;
   } else {
@@ -32,9 +39,9 @@ std::optional<Cluster> fewer_devices(const Job& job, const Pins& pins) {
   }
   if (count == 0) return {};
   try {
-    return with_devices(cluster, count * of_each);
+    return with_devices(cluster, count * of_part);
   } catch (const UserError&) {
-    return {};  // a fabric that cannot be made so small
+    return {};  // a fabric that cannot be made so small, nodes of which no part can be had
   }
 }
 

@@ -217,7 +217,7 @@ JobPtr on_quarters(const JobPtr& job, const Pins& pins, int quarters, const Like
   return fits(larger, pins, likely) ? larger : nullptr;
 }
 
-// More devices of a node of which some were asked for, up to all of them.
+// More devices of each node of which some were asked for, up to all of them.
 std::string with_more_devices(const JobPtr& job, const Pins& pins, const Likely& likely) {
   const NodeType& node = job->cluster.groups.front().node;
   if (!node.whole) return {};
@@ -226,10 +226,11 @@ std::string with_more_devices(const JobPtr& job, const Pins& pins, const Likely&
   for (int devices = node.devices + 1; devices <= node.whole->devices; ++devices) {
     if (devices % node.devices != 0 && devices != node.whole->devices) continue;
     auto larger = std::make_shared<Job>(*job);
-    larger->cluster = with_devices(larger->cluster, devices);
+    const int nodes = larger->cluster.nodes();
+    larger->cluster = with_devices(larger->cluster, nodes * devices);
     if (fits(larger, free, likely))
-      return fmt::format("It fits with {} of the node: {}", counted(devices, "device"),
-                         fastest(larger, free, likely));
+      return fmt::format("It fits with {} of {}: {}", counted(devices, "device"),
+                         nodes > 1 ? "each node" : "the node", fastest(larger, free, likely));
   }
   return {};
 }
@@ -242,7 +243,7 @@ std::string with_more_nodes(const JobPtr& job, const Pins& pins, const Likely& l
   free.dp.reset();
   if (const auto whole = job->cluster.groups.front().node.whole) {
     auto all = std::make_shared<Job>(*job);
-    all->cluster = with_devices(all->cluster, whole->devices);
+    all->cluster = with_devices(all->cluster, all->cluster.nodes() * whole->devices);
     return with_more_nodes(all, pins, likely);
   }
   try {

@@ -11,6 +11,8 @@
 #include "proto/textproto.h"
 #include "tests/support/fuzz.h"
 #include "topologies/network.h"
+#include "topologies/node_counts.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 
@@ -297,6 +299,21 @@ TEST_CASE("devices are whole nodes or the first of one") {
   CHECK(with_devices(cluster, 1).devices() == 1);
   CHECK_THROWS_WITH(with_devices(cluster, 6), Catch::Contains("6 devices are not whole nodes of 4"));
   CHECK_THROWS_AS(with_devices(cluster, 0), UserError);
+}
+
+TEST_CASE("of racks as many devices each can be had") {
+  const Cluster rack = load_cluster("gb200-nvl72");
+  const Cluster part = with_devices(rack, 512);
+  CHECK(part.nodes() == 8);
+  CHECK(part.groups[0].node.devices == 64);
+  CHECK(part.devices() == 512);
+  CHECK(nodes_in_words(part) == "8 nodes (64 of 72 devices each)");
+  CHECK(text_of(read(text_of(part))) == text_of(part));
+  CHECK(with_devices(rack, 1024).nodes() == 16);  // fifteen cannot give as many each
+  CHECK(with_devices(rack, 576).nodes() == 8);
+  CHECK(with_devices(rack, 96).nodes() == 2);
+  CHECK(text_of(with_devices(part, 144)) == text_of(with_devices(rack, 144)));  // whole racks again
+  CHECK_THROWS_WITH(with_devices(rack, 509), Catch::Contains("504 or 576") && Catch::Contains("racks"));
 }
 
 TEST_CASE("a part of a mesh keeps the rate of each link") {

@@ -23,6 +23,9 @@ TEST_CASE("a count of nodes that divides badly has a smaller one beside it") {
   CHECK(fewer("dgx-h100", 64, 24) == 24);
   CHECK(fewer("dgx-h100", 64, 32) == 0);
   CHECK(fewer("dgx-h100", 64, 8) == 0);
+  CHECK(fewer("gb200-nvl72", 72, 1024) == 64);
+  CHECK(fewer("gb200-nvl72", 576, 1024) == 512);  // 64 of each rack's 72
+  CHECK(fewer("gb200-nvl72", 512, 1024) == 0);
   Pins pins;
   pins.dp = 100;
   CHECK(fewer("dgx-h100", 800, 1000, pins) == 0);
