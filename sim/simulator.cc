@@ -461,6 +461,18 @@ double expected_passes(const Plan& plan) {
   return passes_of(plan, fewer ? fewer->shorter + fewer->longer : plan.micro_batches());
 }
 
+double expected_activities(const Plan& plan) {
+  // Of a pass through a layer, there and back, counted in Programs of Llama 2 7B and Mixtral: computation;
+  // what tensor ranks gather and reduce, and computation between; keys and values that go round; tokens that
+  // go to their experts and come back.
+  constexpr double kComputes = 5, kTensor = 35, kOfRing = 12, kExperts = 13;
+  const Choices& c = plan.choices;
+  const double of_pass =
+      kComputes + (c.tp > 1 ? kTensor : 0) + kOfRing * (c.cp - 1) + (c.ep > 1 ? kExperts : 0);
+  const auto classes = static_cast<double>(fold_ranks(plan).classes.size());
+  return expected_passes(plan) * of_pass * classes / c.pp;
+}
+
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs, const std::function<void(int done, int count)>& progress) {
   if (!options.condense || options.keep_timeline) {

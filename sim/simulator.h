@@ -75,6 +75,9 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
                                      int jobs, const std::function<void(int done, int count)>& progress = {});
 // What a condensed simulation costs, in the measure of passes through layers of one rank a stage.
 double expected_passes(const Plan& plan);
+// About how many activities it has: a core simulates half a million of them a second, and each takes some 400
+// bytes.
+double expected_activities(const Plan& plan);
 // Whether payloads may meet on links that cannot carry all of them, as far as that can be told before a plan
 // is lowered: what one dimension of parallelism sends never did, in any plan seen. They need SimGrid, which
 // shares links, and a process of their own with it.

@@ -94,7 +94,11 @@ std::optional<Evaluation> fastest_simulated(const std::shared_ptr<const Job>& jo
   simulation.keep_timeline = false;
   simulation.condense = true;
   std::vector<Plan> plans;
-  for (const Candidate& one : candidates) plans.push_back({job, one.choices});
+  for (const Candidate& one : candidates) {
+    // What takes long to simulate is simulated alone.
+    if (!plans.empty() && sim::expected_activities({job, one.choices}) > kManyActivities) break;
+    plans.push_back({job, one.choices});
+  }
   std::optional<Evaluation> fastest;
   std::vector<sim::Simulation> results = sim::simulate_all(plans, simulation, jobs > 0 ? jobs : processors());
   for (std::size_t i = 0; i < plans.size(); ++i) {

@@ -35,7 +35,8 @@ namespace {
 constexpr std::size_t kBatch = 4;
 
 // No third plan joins a batch that so many passes of a micro-batch through a layer are expected of: about a
-// second of each of two cores.
+// second of each of two cores. Nor a second one of kManyActivities, nor is such a plan simulated for the
+// table alone.
 constexpr double kBatchPasses = 45e3;
 
 // At least so many of the choices that were simulated are compared, and all within so much of the best.
@@ -145,22 +146,32 @@ class Search {
   // What is listed behind the answer, where that was found before the table was full: the answer is the same
   // however long the table is.
   void fill_table() {
+    std::vector<Choices> too_long;
     while (spent_s_ < options_.budget_s) {
-      std::vector<Choices> listed;
+      std::vector<Choices> listed = too_long;
       const auto known = [&listed](const Choices& choices) {
         return std::any_of(listed.begin(), listed.end(),
                            [&](const Choices& other) { return same_choice(choices, other); });
       };
       for (const Evaluation& one : done_)
         if (!known(one.plan.choices)) listed.push_back(one.plan.choices);
-      const auto wanted = static_cast<std::size_t>(std::max(options_.top, 1));
+      const std::size_t wanted = static_cast<std::size_t>(std::max(options_.top, 1)) + too_long.size();
       if (listed.size() >= wanted) return;
-      const std::vector<Agenda::Open*> batch =
+      std::vector<Agenda::Open*> batch =
           agenda_->other_choices(std::min(kBatch, wanted - listed.size()), std::move(listed));
       if (batch.empty()) return;
+      std::erase_if(batch, [&](const Agenda::Open* one) {
+        const bool takes_long = takes_long_to_simulate(*one);
+        if (takes_long) too_long.push_back(one->candidate->choices);
+        return takes_long;
+      });
       simulate_open(batch);
       rank_done();
     }
+  }
+
+  bool takes_long_to_simulate(const Agenda::Open& one) const {
+    return sim::expected_activities({job_, one.candidate->choices}) > kManyActivities;
   }
 
   // Of those at least the first two, further ones while they do not take long.
@@ -170,8 +181,10 @@ class Search {
     for (const Agenda::Open* one : open) {
       passes += sim::expected_passes({job_, one->candidate->choices});
       if (together.size() >= 2 && passes > kBatchPasses) break;
+      if (!together.empty() && takes_long_to_simulate(*one)) break;
       together.push_back(one->candidate);
     }
+    if (together.empty()) return;
     const std::vector<double> values = simulate(together);
     for (std::size_t i = 0; i < values.size(); ++i) {
       agenda_->simulated(open[i], values[i]);

@@ -52,6 +52,9 @@ constexpr double kProveBudget_s = 6;  // beyond budget_s, in the same seconds
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
 // 680,000 were measured).
 constexpr double kNominalEventsPerSecond = 500e3;
+// Plans of which so many are expected are simulated alone, and only where the answer needs it (six
+// seconds, 1.2 GB).
+constexpr double kManyActivities = 3e6;
 // What a process of its own costs (a fork, pages copied, SimGrid's engine), where links may be shared.
 constexpr double kNominalSecondsPerProcess = 5e-3;
 // What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "cost/collective_cost.h"
@@ -26,6 +28,25 @@ struct ServiceOf {
   int rank = 0;
   int worker = 0;
   std::uint32_t first_instruction = 0;
+};
+
+// Who sends to whom, of the simulated, and under which tag.
+struct Ends {
+  int source = 0, destination = 0, tag = 0;
+  bool operator==(const Ends&) const = default;
+};
+struct HashOfEnds {
+  std::size_t operator()(const Ends& ends) const {
+    std::uint64_t mixed = 0;
+    for (const int part : {ends.source, ends.destination, ends.tag})
+      mixed = (mixed ^ static_cast<std::uint32_t>(part)) * 0x9E3779B97F4A7C15ULL;
+    return mixed ^ (mixed >> 32);
+  }
+};
+// The communications of two ends in turn: the n-th of the one is the n-th of the other.
+struct Meetings {
+  std::vector<int> ids;
+  std::size_t sent = 0, received = 0;
 };
 
 class Builder {
@@ -324,14 +345,13 @@ class Builder {
     const int peer = script_at(index, transfer.peer);
     const int source = transfer.send ? index : peer;
     const int destination = transfer.send ? peer : index;
-    std::vector<int>& ids = transfers_[std::make_tuple(source, destination, transfer.tag)];
-    std::size_t& occurrence =
-        transfer_occurrences_[std::make_tuple(source, destination, transfer.tag, transfer.send)];
-    if (occurrence == ids.size()) {
-      ids.push_back(new_communication());
+    Meetings& meetings = transfers_[{source, destination, transfer.tag}];
+    std::size_t& occurrence = transfer.send ? meetings.sent : meetings.received;
+    if (occurrence == meetings.ids.size()) {
+      meetings.ids.push_back(new_communication());
       expected_.resize(result_.communications.size(), 2);
     }
-    const int id = ids[occurrence];
+    const int id = meetings.ids[occurrence];
     ++occurrence;
     Communication& communication = result_.communications[static_cast<std::size_t>(id)];
     const TaskRef here{index, static_cast<std::uint32_t>(i)};
@@ -532,8 +552,7 @@ class Builder {
   std::map<int, int> nodes_;
   GroupClasses groups_;
   std::map<std::pair<int, int>, std::size_t> occurrences_;
-  std::map<std::tuple<int, int, int>, std::vector<int>> transfers_;
-  std::map<std::tuple<int, int, int, bool>, std::size_t> transfer_occurrences_;
+  std::unordered_map<Ends, Meetings, HashOfEnds> transfers_;  // millions, where pipelines are long
   std::vector<double> transfer_bytes_;
   std::vector<int> transfers_at_once_;  // by communication
   std::vector<int> expected_;

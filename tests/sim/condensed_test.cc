@@ -104,6 +104,29 @@ TEST_CASE("a condensed step is the whole one: time, work, energy and its parts")
   CHECK(errors[errors.size() / 2] < 1e-4);
 }
 
+TEST_CASE("about as many activities are expected as there are") {
+  std::vector<Plan> plans;
+  for (const int tp : {1, 2})
+    for (const int cp : {1, 2, 4})
+      for (const int ep : {1, 2}) {
+        Choices choices = choose(tp, 2, 16 / (2 * tp * cp), Schedule::one_f_one_b, 1);
+        choices.cp = cp;
+        if (choices.dp * cp % ep != 0) continue;
+        choices.ep = ep;
+        plans.push_back(pipeline("dgx-a100", 2, choices, 16, ep > 1 ? 8 : 0));
+      }
+  SimulationOptions options;
+  options.keep_timeline = false;
+  options.condense = true;
+  const std::vector<Simulation> simulated = simulate_all(plans, options, 2);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Choices& c = plans[i].choices;
+    CAPTURE(c.tp, c.cp, c.ep, simulated[i].events, expected_activities(plans[i]));
+    CHECK(static_cast<double>(simulated[i].events) < 2 * expected_activities(plans[i]));
+    CHECK(static_cast<double>(simulated[i].events) > expected_activities(plans[i]) / 2);
+  }
+}
+
 TEST_CASE("interleaved pipelines, whose queue may fill late, are simulated whole unless that takes long") {
   Choices choices = choose(8, 9, 1, Schedule::interleaved, 0, 3);
   choices.sequence_parallel = true;
