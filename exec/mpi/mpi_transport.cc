@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -56,7 +57,7 @@ std::string boot_id() {
 
 // More ranks on this machine than cores (of all of them: a launcher may have bound each to its own): whoever
 // waits must give way at once. Ranks in several containers of one machine count too, which MPI takes for
-// several hosts.
+// several hosts. And so must who shares them with other programs: Open MPI's own parameter says that.
 bool oversubscribed(MPI_Comm comm) {
   struct Seat {
     std::array<char, 40> machine{};
@@ -73,6 +74,8 @@ bool oversubscribed(MPI_Comm comm) {
   if (MPI_Allgather(&mine, sizeof(Seat), MPI_BYTE, all.data(), sizeof(Seat), MPI_BYTE, comm) != MPI_SUCCESS ||
       !known)
     return true;
+  const char* yields = std::getenv("OMPI_MCA_mpi_yield_when_idle");
+  if (yields != nullptr && std::string_view(yields) == "1") return true;
   int local = 0;
   cpu_set_t cores;
   CPU_ZERO(&cores);
