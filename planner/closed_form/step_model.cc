@@ -49,6 +49,22 @@ double beside_another_s(double hop_s, double pass_s, double pace) {
   return (apart + std::sqrt(apart * apart + 4 * pace * hop_s * pass_s)) / (2 * pace);
 }
 
+// Of a pipeline with one chunk a stage and these hops (the last goes back to its beginning): at what part of
+// its two ends each hop's messages meet others. The nodes at the ends of the pipeline send only one way.
+std::vector<double> shared_ends(const std::vector<GroupShape>& hops) {
+  std::vector<double> shared(std::max<std::size_t>(1, hops.size()), 1);
+  if (hops.size() < 2) return shared;
+  const auto leaves = [](const GroupShape& hop) { return hop.nodes > 1; };
+  const auto end = hops.end() - 1;
+  const bool several_nodes = std::any_of(hops.begin(), end, leaves);
+  std::size_t first = 0, last = hops.size() - 2;
+  while (several_nodes && !leaves(hops[first])) ++first;
+  while (several_nodes && !leaves(hops[last])) --last;
+  shared[first] -= 0.5;
+  shared[last] -= 0.5;
+  return shared;
+}
+
 }  // namespace
 
 StepModel::StepModel(std::shared_ptr<const Job> job)
@@ -120,29 +136,35 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
 
 // Of a transformer, whose stages all send as much.
 double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, double bytes) const {
-  double messages = 0;
-  for (std::size_t stage = 0; stage < geometry.on_first_node.size(); ++stage) {
+  // Messages that leave a node for one micro-batch, of one rank of the stage.
+  const auto leaving = [&](std::size_t stage) {
     const std::size_t before = stage > 0 ? stage - 1 : geometry.alone_hops.size() - 1;
     // Round the ring from the last stage to the first goes what is not of the last chunk.
     const int round = ends_meet(c) ? 0 : c.interleave - 1;
     const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : round;
     const int back = stage > 0 ? c.interleave : round;
-    messages += geometry.on_first_node[stage] * ((geometry.alone_hops[stage].nodes > 1 ? on : 0) +
-                                                 (geometry.alone_hops[before].nodes > 1 ? back : 0));
+    return (geometry.alone_hops[stage].nodes > 1 ? on : 0) +
+           (geometry.alone_hops[before].nodes > 1 ? back : 0);
+  };
+  double most = 0;
+  for (const std::vector<int>& on_node : geometry.on_nodes) {
+    double messages = 0;
+    for (std::size_t stage = 0; stage < on_node.size(); ++stage) messages += on_node[stage] * leaving(stage);
+    most = std::max(most, messages);
   }
   const NodeType& node = job_->cluster.groups.front().node;
   const double rate =
       node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
-  return rate > 0 ? messages * bytes / rate : 0;
+  return rate > 0 ? most * bytes / rate : 0;
 }
 
-// A message's pace beside one the other way, of its pace alone: half where it fills the port by itself. Both
-// together fill it: what all messages of a micro-batch take of it is known.
+// A message's pace beside one the other way, of its pace alone: half where it fills the port by itself, all
+// of it where the node sends only one way. Both together fill the port: what all messages of a micro-batch
+// take of it is known.
 double StepModel::shared_pace(const Choices& c, const Frame& frame) {
   if (frame.ports_s <= 0) return 0.5;
-  double ways = 0;  // of a stage, there and back, one after another
-  for (const double hop : frame.hops) ways += 2 * c.interleave * hop / c.pp;
-  return std::clamp(ways / (2 * frame.ports_s), 0.5, 1.0);
+  const double longest = *std::max_element(frame.hops.begin(), frame.hops.end());
+  return std::clamp(c.interleave * longest / frame.ports_s, 0.5, 1.0);
 }
 
 // Layers that are different put out different amounts, and several tensors may cross a cut.
@@ -485,12 +507,16 @@ const std::vector<double>& StepModel::chunked_ends_of(const Choices& c, const Fr
 const std::vector<double>& StepModel::one_f_one_b_ends_of(const Choices& c, const Frame& frame,
                                                           const std::vector<StageTimes>& stages, double m) {
   const bool weights_wait = splits_backward(c.schedule);
+  const double pace = shared_pace(c, frame);
+  const std::vector<double> shared = shared_ends(frame.geometry->alone_hops);
   slots_.clear();
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = stages[stage];
     const double weight = weights_wait ? t.weight : 0;
+    const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
     slots_.push_back({t.forward, t.forward_busy, t.backward - weight, t.backward_busy - weight, weight,
-                      stage + 1 < c.pp ? frame.hops[stage] : 0});
+                      beside_another_s(hop, (t.forward_busy + t.backward_busy) / 2,
+                                       1 - (1 - pace) * shared[static_cast<std::size_t>(stage)])});
   }
   if (slots_ == slots_laid_ && m == laid_micro_batches_ && weights_wait == laid_weights_wait_)
     return laid_ends_;

@@ -100,8 +100,8 @@ class StepModel {
     const Cut* cut = nullptr;
     std::uint64_t shapes_key = 0, alone_key = 0;
     std::vector<double> hops, hops_least;  // after each stage; with several chunks a mean, and the first's
-    // Seconds that all ports of the first node are busy with what its stages send for one micro-batch; 0
-    // where that is not known.
+    // Seconds that all ports of a node are busy with what its stages send for one micro-batch, of the busiest
+    // node; 0 where that is not known.
     double ports_s = 0;
   };
 

@@ -23,6 +23,15 @@ std::uint64_t layout_key(const Choices& c) {
   return mixed(mixed(key, order), degrees_key(c));
 }
 
+// Ranks of each stage on a node of `devices`.
+std::vector<int> ranks_on_node(const Plan& plan, int node, int devices) {
+  std::vector<int> ranks(static_cast<std::size_t>(plan.choices.pp), 0);
+  const int end = std::min(plan.choices.world(), (node + 1) * devices);
+  for (int rank = node * devices; rank < end; ++rank)
+    ++ranks[static_cast<std::size_t>(coordinates_of(plan, rank).pp)];
+  return ranks;
+}
+
 }  // namespace
 
 int smallest_node(const Cluster& cluster) {
@@ -210,13 +219,15 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
   fill_alone(plan, ranks, geometry);
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
   // ports.
-  std::vector<int> on_first_node(static_cast<std::size_t>(c.pp), 0);
-  for (int rank = 0; rank < std::min(c.world(), on_node); ++rank)
-    ++on_first_node[static_cast<std::size_t>(coordinates_of(plan, rank).pp)];
+  std::vector<int> on_first_node = ranks_on_node(plan, 0, on_node);
   const int of_stage = on_first_node.front();
   if (uniform_) {
     geometry.first_stage_on_node = of_stage;
-    geometry.on_first_node = std::move(on_first_node);
+    geometry.on_nodes.push_back(std::move(on_first_node));
+    Coordinates middle;
+    middle.pp = c.pp / 2;
+    const int middle_node = rank_of(plan, middle) / on_node;
+    if (middle_node > 0) geometry.on_nodes.push_back(ranks_on_node(plan, middle_node, on_node));
   }
   Coordinates at = coordinates_of(plan, geometry.rank);
   for (int stage = 0; stage < c.pp && c.pp > 1; ++stage) {

@@ -53,8 +53,10 @@ struct Geometry {
   std::vector<GroupShape> alone_hops;
   std::vector<std::uint64_t> hop_keys;  // of both shapes of a hop: where equal, messages cost the same
   std::vector<std::vector<DeviceKindAt>> kinds;  // of the devices of each stage
-  int first_stage_on_node = 1;     // ranks of the first stage on one node, where all devices are alike
-  std::vector<int> on_first_node;  // ranks of each stage on the first node, where all devices are alike
+  int first_stage_on_node = 1;  // ranks of the first stage on one node, where all devices are alike
+  // Ranks of each stage on the first node and, where that is another, on the one in the middle of the
+  // pipeline, whose stages send both ways. Only where all devices are alike.
+  std::vector<std::vector<int>> on_nodes;
   // Where devices are different: which replicas (their dp coordinates) stand alike, stage by stage. Empty
   // where all devices are alike.
   struct Replicas {
