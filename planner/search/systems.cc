@@ -294,7 +294,8 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
       others += fmt::format("{} for as many samples with {}, whose stale gradients may need more steps",
                             human_seconds(*system.step_time_s), spoken(system.kind));
     else
-      others += fmt::format("{} with {}", human_seconds(*system.step_time_s), spoken(system.kind));
+      others += fmt::format("{} with {}{}", human_seconds(*system.step_time_s), spoken(system.kind),
+                            *system.step_time_s < best.step_time_s() ? " (faster as predicted)" : "");
   }
   return fmt::format("Best family: {}, {} a step{}{}{}.", spoken(suits), human_seconds(best.step_time_s()),
                      others, lacking.empty() ? "" : "; ", lacking);
