@@ -216,7 +216,9 @@ Distribution distribution_of(std::vector<double> values) {
     const std::size_t above = std::min(below + 1, values.size() - 1);
     return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
   };
-  return {mean(values), at(0.05), at(0.5), at(0.95)};
+  // Of values that are all alike it is that value, whatever summing them rounds.
+  const double within = std::clamp(mean(values), values.front(), values.back());
+  return {within, at(0.05), at(0.5), at(0.95)};
 }
 
 RunStatistics simulate_runs(const TrainingRun& run, std::int64_t every, int runs, std::uint64_t seed) {

@@ -246,6 +246,11 @@ TEST_CASE("percentiles lie between the two nearest values") {
   CHECK(of_five.p5 == Approx(1.2));
   CHECK(of_five.p95 == Approx(4.8));
   CHECK(distribution_of({7}).p95 == 7);
+  // Summing two hundred times 0.1 and dividing gives more than 0.1: the mean of runs that all take as long
+  // would be none of what they take.
+  const Distribution alike = distribution_of(std::vector<double>(200, 0.1));
+  CHECK(alike.mean == 0.1);
+  CHECK((alike.p5 == 0.1 && alike.p95 == 0.1));
 }
 
 TEST_CASE("an answer's cost is of all nodes and spares, and its table has the neighbours of what was asked") {
