@@ -136,7 +136,7 @@ double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& 
   if (op.kind != OperatorKind::attention || !op.attention) return 0;
   const double element = bytes_of(storage_type(shard.precision));
   const double heads = local_attention(*op.attention, shard).heads;
-  if (shard.fused_attention) return shard.rows * heads * bytes_of(DType::fp32);
+  if (shard.fused_attention || shard.scores_by_blocks) return shard.rows * heads * bytes_of(DType::fp32);
   return shard.rows * heads * shard.seq_len * (runtime.dropout ? 2 * element + 1 : element);
 }
 
@@ -213,7 +213,7 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, M
       total += adapter_saved_bytes(op, shard);
       if (!brought_back(operators, i, modules)) total += core_bytes(op, shard, runtime);
       // The gradient of a fused core reads what the core put out.
-      if (core && shard.fused_attention && !output_is_kept(operators, i, end))
+      if (core && (shard.fused_attention || shard.scores_by_blocks) && !output_is_kept(operators, i, end))
         total += output_bytes(op, shard);
       continue;
     }

@@ -434,6 +434,8 @@ Shard shard_of(const Plan& plan) {
   shard.sequence_parallel = c.sequence_parallel && c.tp > 1;
   shard.precision = t.precision;
   shard.fused_attention = t.fused_attention;
+  const std::vector<DeviceProfile>& devices = plan.job->cluster.profiles;
+  shard.scores_by_blocks = !devices.empty() && devices.front().kind == DeviceKind::cpu;
   shard.capacity_factor = c.capacity_factor;
   if (c.overlap_experts) shard.reserved_multiprocessors = plan.job->runtime.expert_multiprocessors;
   const auto& transformer = plan.job->workload.transformer;

@@ -36,6 +36,8 @@ struct Shard {
   bool sequence_parallel = false;
   DType precision = DType::bf16;
   bool fused_attention = true;
+  // Processors: attention never has all its scores at once, fused or not.
+  bool scores_by_blocks = false;
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
   bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
