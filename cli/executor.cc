@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "base/parse.h"
 #include "base/suggest.h"
+#include "exec/launch/available_memory.h"
 #include "orrery/validate.h"
 
 namespace orrery::cli {
@@ -73,6 +75,12 @@ void check_backend(const std::string& name) {
   const std::vector<std::string> known = {"auto", "mpi", "nccl", "cuda-mpi"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw UserError(fmt::format("`backend` {} is unknown", name), suggestion(name, known));
+}
+
+void check_processors(const Plan& plan, const Placement& placement, const std::string& backend) {
+  check_memory(plan, placement, backend, available_bytes());
+  if (const std::string said = surprise_on_processors(plan, placement, backend); !said.empty())
+    fmt::print(stderr, "{}{}\n", kNote, said);
 }
 
 }  // namespace orrery::cli

@@ -32,4 +32,8 @@ Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& wor
 Setting backend_option(std::string& backend);
 void check_backend(const std::string& name);
 
+// Before ranks are started: throws NoAnswer where this machine's memory cannot hold them, and says on stderr
+// where its processors train what is planned for GPUs.
+void check_processors(const Plan& plan, const Placement& placement, const std::string& backend);
+
 }  // namespace orrery::cli

@@ -90,7 +90,7 @@ int run_plan_here(const RunOptions& options) {
     throw UserError(
         fmt::format("`silence` with `sync` {}: all wait for each other", name_of(plan.choices.sync)),
         std::string(name_of(Sync::async_parameter_server)));
-  if (!options.print_batches) check_memory(plan, placement, options.backend, available_bytes());
+  if (!options.print_batches) check_processors(plan, placement, options.backend);
   return launch_executor(parse_mpi(options.mpi), ranks, arguments, placement);
 }
 

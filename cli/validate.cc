@@ -69,17 +69,23 @@ int validate_plan(const ValidateOptions& options) {
   const Plan plan = load_plan(options.plan);
   MeasureRequest request = request_of(options, plan);
   if (under_launcher() && launcher_rank() != 0) return join_measurement(request);
-  const planner::Evaluation predicted = predict(plan);
   request.placement = placement_of(plan.job->cluster, request.ranks, options.launch);
-  check_memory(plan, request.placement, request.backend, available_bytes());
+  check_processors(plan, request.placement, request.backend);
+  const planner::Evaluation predicted = predict(plan);
   const Measured measured = measure(request);
   if (measured.exit_code != 0) return measured.exit_code;  // the executor has said why
 
   const planner::Validation validation = validate(predicted, measured.measurement);
   print_validation(predicted, validation, options.steps, options.output);
+  const bool alike = !(is_for_gpus(plan) && on_these_processors(plan, request.placement, request.backend));
+  if (!alike)
+    options.output.print(
+        fmt::format("Predicted was {}, measured were processors: this error says nothing of the prediction, "
+                    "and is not remembered.\n",
+                    plan.job->cluster.profile_of(0).name));
   options.output.write(to_json(predicted, measured.measurement, validation, options.steps));
-  if (const std::string why = remember(history_entry(predicted, validation, options.steps)); !why.empty())
-    fmt::print(stderr, "orrery: {}: this validation is not remembered\n", why);
+  const std::string why = alike ? remember(history_entry(predicted, validation, options.steps)) : "";
+  if (!why.empty()) fmt::print(stderr, "orrery: {}: this validation is not remembered\n", why);
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the predicted step is {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
@@ -92,10 +98,8 @@ void print_kinds(const Against& result, const Output& output) {
   for (const auto& kind : result.by_kind)
     rows.push_back({fmt::format("  {}", spoken_part(kind.kind)), human_seconds(kind.predicted_s),
                     human_seconds(kind.measured_s), human_change(kind.predicted_s, kind.measured_s)});
-  output.print("\n" + table({fmt::format("part of a step, mean of {} {}", result.traced_ranks,
-                                         result.traced_ranks == 1 ? "rank" : "ranks"),
-                             "predicted", "measured", "error"},
-                            rows));
+  const std::string part = "part of a step, mean of " + counted(result.traced_ranks, "rank");
+  output.print("\n" + table({part, "predicted", "measured", "error"}, rows, {.names = {part}}));
   output.print(result.explanation + "\n");
   if (result.waited_s > 0)
     output.print(fmt::format("Collectives waited {} for peers; where nothing hid that, it counts as idle.\n",
@@ -115,7 +119,7 @@ int validate_against(const ValidateOptions& options) {
     rows.push_back({row.line > 0 ? fmt::format("{}:{}", row.file, row.line) : row.file,
                     human_seconds(predicted_s), human_seconds(row.measured_s),
                     fmt::format("{:+.1f}%", 100 * row.relative_error)});
-  output.print(table({"step", "predicted", "measured", "error"}, rows));
+  output.print(table({"step", "predicted", "measured", "error"}, rows, {.names = {"step"}}));
   output.print(interval_line(result.predicted));
   if (result.traced_ranks > 0) print_kinds(result, output);
   for (const measurements::Ignored& one : result.ignored)

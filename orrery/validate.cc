@@ -9,14 +9,16 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "planner/closed_form/figures.h"
+#include "planner/runs/on_processors.h"
 #include "proto/timeline.pb.h"
 #include "sim/simulator.h"
+#include "topologies/readers/discover.h"
 
 namespace orrery {
 namespace {
 
 constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated and compared
+constexpr double kLongStepS = 60;   // nobody expects it of a plan for GPUs
 constexpr std::uint64_t kMostTimelineBytes = std::uint64_t{1} << 34;
 
 Timeline read_timeline(const std::string& file) {
@@ -93,28 +95,45 @@ Placement placement_of(const Cluster& cluster, int ranks) {
   return placement;
 }
 
+bool is_for_gpus(const Plan& plan) {
+  return plan.job->cluster.profile_of(0).kind == DeviceKind::gpu;
+}
+
+bool on_these_processors(const Plan& plan, const Placement& placement, const std::string& backend) {
+  const bool gpus = is_for_gpus(plan) && machine_has_gpus();
+  const bool processors = backend == "mpi" || (backend == "auto" && !gpus);
+  return processors && !under_launcher() && placement.launcher == Launcher::mpirun &&
+         placement.hosts.empty() && placement.mpirun_args.empty();
+}
+
 void check_memory(const Plan& plan, const Placement& placement, const std::string& backend,
                   std::optional<double> available_bytes) {
-  const bool gpus = plan.job->cluster.profile_of(0).kind == DeviceKind::gpu && machine_has_gpus();
-  const bool processors = backend == "mpi" || (backend == "auto" && !gpus);
-  if (!available_bytes || !processors || under_launcher() || placement.launcher != Launcher::mpirun ||
-      !placement.hosts.empty() || !placement.mpirun_args.empty())
-    return;
-  // Servers and those who are served keep different things, and other runtimes than the executor's: weights
-  // all do.
-  const bool alike = plan.choices.sync == Sync::all_reduce && plan.job->runtime.name == "orrery";
-  double bytes = 0;
-  for (int stage = 0; stage < plan.choices.pp; ++stage) {
-    const planner::Memory memory = planner::predict_memory_of_stage(plan, stage);
-    const double kept = alike ? memory.weights + memory.gradients + memory.optimizer : memory.weights;
-    bytes += kept * plan.choices.world() / plan.choices.pp;
-  }
-  if (bytes > *available_bytes)
-    throw NoAnswer(
-        fmt::format("the plan's {} ranks keep {} of weights{} on this machine, which has {} of memory left: "
-                    "{} more would do",
-                    plan.choices.world(), human_bytes(bytes), alike ? ", gradients and optimizer states" : "",
-                    human_bytes(*available_bytes), human_bytes(bytes - *available_bytes)));
+  if (!available_bytes || !on_these_processors(plan, placement, backend)) return;
+  const planner::ProcessorMemory kept =
+      planner::memory_on_processors(plan, discover_uncalibrated_localhost());
+  if (kept.bytes() <= *available_bytes) return;
+  throw NoAnswer(
+      fmt::format("the plan's {} would keep {} on processors (weights, gradients and optimizer states {}, "
+                  "activations and "
+                  "buffers {}), and this machine has {} of memory left: {} more would do",
+                  counted(plan.choices.world(), "rank"), human_bytes(kept.bytes()),
+                  human_bytes(kept.state_bytes), human_bytes(kept.other_bytes), human_bytes(*available_bytes),
+                  human_bytes(kept.bytes() - *available_bytes)));
+}
+
+std::string surprise_on_processors(const Plan& plan, const Placement& placement, const std::string& backend) {
+  if (!is_for_gpus(plan) || !on_these_processors(plan, placement, backend)) return "";
+  const Cluster machine = discover_localhost();
+  const double step_s = planner::step_seconds_on_processors(plan, machine);
+  const bool slow = step_s > kLongStepS, asked = backend == "mpi";
+  if (asked && !slow) return "";
+  const DeviceProfile& core = machine.profile_of(0);
+  return fmt::format("the plan is for {}, and {} trains it on {}{}", plan.job->cluster.profile_of(0).name,
+                     asked ? "--backend mpi" : "this machine without a GPU",
+                     counted(usable_cores(), "processor core"),
+                     slow ? fmt::format(": a step may take about {} (at their {} speed)",
+                                        human_duration(step_s), core.calibrated ? "calibrated" : "assumed")
+                          : std::string());
 }
 
 planner::Evaluation predict(const Plan& plan) {

@@ -17,11 +17,18 @@ namespace orrery {
 // names none, or `localhost` alone. Throws UserError where it names hosts for some nodes only.
 Placement placement_of(const Cluster& cluster, int ranks);
 
-// Throws NoAnswer where ranks on this host's processors need more memory for weights, gradients and optimizer
-// states, which the executor keeps all the time, than there is: `available_bytes`. Where ranks run elsewhere
-// or on GPUs, or where it is not known how they share it, nothing is said.
+bool is_for_gpus(const Plan& plan);
+// Whether ranks train on the processors of this host, as `backend` says and mpirun places them.
+bool on_these_processors(const Plan& plan, const Placement& placement, const std::string& backend);
+
+// Throws NoAnswer where they need more memory than there is, as the executor keeps it: `available_bytes`.
+// Where ranks run elsewhere or on GPUs, or where it is not known how they share it, nothing is said.
 void check_memory(const Plan& plan, const Placement& placement, const std::string& backend,
                   std::optional<double> available_bytes);
+
+// What to say before a plan for GPUs is trained on them, and about how long a step may take where it is more
+// than a minute; empty where there is nothing to say.
+std::string surprise_on_processors(const Plan& plan, const Placement& placement, const std::string& backend);
 
 // With a simulation that a measurement can be joined to: of every rank up to 64, beyond that of one of each
 // class of like ranks.

@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -340,15 +339,6 @@ int cores_of_a_rank(int ranks) {
   for (const char* name : {"SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
     if (const char* value = variable(name)) here = std::clamp(std::atoi(value), 1, ranks);
   return std::max(1, usable_cores() / here);
-}
-
-std::optional<double> available_bytes() {
-  std::ifstream in("/proc/meminfo");
-  std::optional<double> bytes;
-  std::string name, unit;
-  for (double kib = 0; in >> name >> kib && std::getline(in, unit);)
-    if (name == "MemAvailable:" || name == "SwapFree:") bytes = bytes.value_or(0) + 1024 * kib;
-  return bytes;
 }
 
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,

@@ -32,8 +32,6 @@ void set_executor_folder(std::filesystem::path folder);
 // share them alike (all of the job's, where the launcher does not say); at least 1.
 int usable_cores();
 int cores_of_a_rank(int ranks);
-// Memory of this host that programs can still get, swap included; nothing where the kernel does not say.
-std::optional<double> available_bytes();
 
 // Who starts ranks: the library's own mpirun, or Slurm in one of its allocations.
 enum class Launcher { mpirun, srun };

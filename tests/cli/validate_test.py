@@ -67,6 +67,27 @@ class Validate(OrreryCase):
     def test_without_a_calibration_nothing_is_said_of_the_pace(self):
         self.assertNotIn("machine_pace", self.validated(0))
 
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "it would run on this machine's GPUs")
+    def test_a_plan_for_gpus_says_that_processors_train_it(self):
+        self.done("plan", "mlp-300-100", "dgx-a100", "--gpus", 2, "--global-batch", 8, "--out", "plan.textproto")
+        result = self.orrery("validate", "plan.textproto", "--steps", 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"\Aorrery: NOTE: the plan is for a100-sxm-80g, and this machine without a GPU trains it on "
+                                        r"\d+ processor cores?\n\Z")
+        self.assertIn("this error says nothing of the prediction", re.sub(r"\s+", " ", result.stdout))
+        self.assertFalse((self.folder / "data/history.jsonl").exists())
+        self.assertEqual(self.orrery("run", "plan.textproto", "--steps", 2, "--backend", "mpi").stderr, "")
+
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "it would run on this machine's GPUs")
+    def test_activations_that_no_processors_memory_holds_are_refused_before_anything_starts(self):
+        self.done("plan", "gpt2", "dgx-a100", "--nodes", 16, "--global-batch", 8192, "--seq-len", 1024, "--dp", 128,
+                  "--micro-batch", 64, "--out", "plan.textproto")
+        for verb in ("validate", "run"):
+            said = self.refused(verb, "plan.textproto", "--steps", 2, code=3, says=["128 ranks", "activations and buffers", "more would do"])
+            state, other = (float(re.search(what + r" ([\d.]+)", said).group(1)) for what in ("states", "buffers"))
+            self.assertGreater(other, 0)
+            self.assertGreater(state, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

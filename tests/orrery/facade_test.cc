@@ -1,10 +1,12 @@
 #include <array>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "exec/launch/available_memory.h"
 #include "orrery/json.h"
 #include "orrery/validate.h"
 #include "tests/support/jobs.h"
@@ -76,13 +78,13 @@ TEST_CASE("a plan whose ranks keep more than this machine has is not started, an
   pins.dp = 2;
   pins.zero = 0;
   const Plan two = plan(test::make_job("gpt2", "localhost", 2, 2, 16, "orrery"), pins).plans.front().plan;
-  const double kept = 2.0 * 124'439'808 * (4 + 4 + 8);  // weights, gradients and Adam's moments of both
+  // Weights, gradients and Adam's moments of both ranks; what else they need of 16 tokens is little.
+  const double kept = 2.0 * 124'439'808 * (4 + 4 + 8);
   const auto check = [&](double bytes, const Placement& placement, const char* backend) {
     check_memory(two, placement, backend, bytes);
   };
   CHECK_THROWS_AS(check(0.95 * kept, {}, "mpi"), NoAnswer);
-  CHECK_THROWS_WITH(check(0.5 * kept, {}, "auto"),
-                    Catch::Contains("this machine, which has") && Catch::Contains("GiB"));
+  CHECK_THROWS_WITH(check(0.5 * kept, {}, "auto"), Catch::Contains("GiB of memory left"));
   CHECK_NOTHROW(check(1.05 * kept, {}, "auto"));
   CHECK_NOTHROW(check(1, {}, "nccl"));  // the devices' memory
   Placement elsewhere, told, slurm;
@@ -92,6 +94,30 @@ TEST_CASE("a plan whose ranks keep more than this machine has is not started, an
   for (const Placement& placement : {elsewhere, told, slurm}) CHECK_NOTHROW(check(1, placement, "mpi"));
   CHECK_NOTHROW(check_memory(two, {}, "mpi", std::nullopt));
   CHECK(available_bytes().value() > 1e6);
+}
+
+TEST_CASE("a plan for GPUs counts as processors keep it, and is announced where they train it") {
+  if (std::filesystem::exists("/dev/nvidiactl")) return;  // they do not
+  planner::Pins pins;
+  pins.dp = 2;
+  pins.zero = 0;
+  const auto one = [&](std::int64_t batch) {
+    return plan(test::make_job("gpt2", "dgx-a100", 2, batch, 1024), pins).plans.front().plan;
+  };
+  const Plan small = one(2), large = one(128);
+  // 32 bits of all that is narrower, and the optimizer's own weights.
+  const double states = 2.0 * 124'439'808 * (4 + 4 + 8 + 4);
+  CHECK_THROWS_AS(check_memory(small, {}, "auto", states), NoAnswer);
+  CHECK_NOTHROW(check_memory(small, {}, "auto", 2.5 * states));
+  CHECK_THROWS_WITH(check_memory(large, {}, "auto", 2.5 * states),
+                    Catch::Contains("activations and buffers"));
+  CHECK_THAT(surprise_on_processors(small, {}, "auto"),
+             Catch::Contains("is for a100-sxm-80g") && Catch::Contains("without a GPU"));
+  CHECK(surprise_on_processors(small, {}, "nccl").empty());
+  const Plan hours = plan(test::make_job("llama2-70b", "dgx-a100", 64, 1024, 4096)).plans.front().plan;
+  CHECK_THAT(surprise_on_processors(hours, {}, "mpi"), Catch::Contains("a step may take about"));
+  const Plan own = plan(test::make_job("gpt2", "localhost", 2, 2, 16, "orrery"), pins).plans.front().plan;
+  CHECK(surprise_on_processors(own, {}, "auto").empty());
 }
 
 TEST_CASE("a goodput request says what it lacks") {
