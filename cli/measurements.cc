@@ -58,7 +58,8 @@ int run_diff(const DiffOptions& options) {
   for (const measurements::DiffRow& one : diff.rows)
     row(one.stream, one.kind, one.a.seconds, one.b.seconds,
         fmt::format("{:.6g}, {:.6g}", one.a.count, one.b.count));
-  output.print("\n" + table({"stream", "kind", "A", "B", "difference", "change", "times"}, rows));
+  output.print("\n" + table({"stream", "kind", "A", "B", "difference", "change", "times"}, rows,
+                            {.optional = {"times"}, .names = {"stream", "kind"}}));
   output.print(measurements::explain(diff) + "\n");
   if (diff.aligned != "streams by name") output.print(fmt::format("Aligned {}.\n", diff.aligned));
   for (const std::string& why : diff.left_out) output.print(fmt::format("Not compared: {}.\n", why));

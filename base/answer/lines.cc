@@ -57,6 +57,18 @@ std::size_t columns_of(std::string_view text) {
   return columns;
 }
 
+std::string cut_in_the_middle(std::string_view name, std::size_t columns) {
+  if (columns_of(name) <= columns || columns == 0) return std::string(name);
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const std::size_t last = (columns - 1) / 2, first = columns - 1 - last;
+  std::size_t end = 0, rest = name.size();
+  for (std::size_t letters = 0; end < name.size(); ++end)
+    if (begins(name[end]) && letters++ == first) break;
+  for (std::size_t letters = 0; letters < last;)
+    if (begins(name[--rest])) ++letters;
+  return std::string(name.substr(0, end)) + "…" + std::string(name.substr(rest));
+}
+
 std::string wrapped(std::string_view text, std::size_t columns) {
   std::string result;
   std::size_t at = 0;

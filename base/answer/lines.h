@@ -16,7 +16,10 @@ std::size_t columns_of(std::string_view text);
 // A word that is longer stays whole.
 std::string wrapped(std::string_view text, std::size_t columns = kUsualColumns);
 
-// The same, a sentence a line.
+// A name that is too long, with its beginning and its end: "ncclDevKernel_…_RING_LL".
+std::string cut_in_the_middle(std::string_view name, std::size_t columns);
+
+// The same as wrapped(), a sentence a line.
 std::string sentences(std::string_view text, std::size_t columns = kUsualColumns);
 // The first sentence of them.
 std::string_view first_sentence(std::string_view text);

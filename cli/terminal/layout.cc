@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kLeastColumns = 40, kMostColumns = 1000;
 constexpr std::size_t kGap = 2;         // between columns
 constexpr std::size_t kLeastText = 24;  // that a column of text keeps
+constexpr std::size_t kLeastName = 16;  // that a column of names does
 
 using Row = std::vector<std::string>;
 
@@ -40,6 +41,32 @@ std::vector<std::size_t> widths_of(const Row& head, const std::vector<Row>& rows
 
 std::size_t total(const std::vector<std::size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), std::size_t{0}) + kGap * (widths.size() - 1);
+}
+
+bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What a column of names may be cut to: its heading stays.
+std::size_t least_of(const std::string& heading, std::size_t width) {
+  return std::min(width, std::max(kLeastName, columns_of(heading)));
+}
+
+// Cuts names, the longest first, as far as lines are too long.
+void cut_names(const Row& head, const std::vector<std::string>& names, std::vector<Row>& rows) {
+  std::vector<std::size_t> widths = widths_of(head, rows);
+  while (total(widths) > columns()) {
+    std::optional<std::size_t> widest;
+    for (std::size_t c = 0; c < head.size(); ++c)
+      if (is_one_of(head[c], names) && widths[c] > least_of(head[c], widths[c]) &&
+          (!widest || widths[c] > widths[*widest]))
+        widest = c;
+    if (!widest) break;
+    --widths[*widest];
+  }
+  for (Row& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c)
+      if (is_one_of(head[c], names)) row[c] = cut_in_the_middle(row[c], widths[c]);
 }
 
 void leave_out(std::size_t column, Row& head, std::vector<Row>& rows) {
@@ -138,14 +165,15 @@ std::string table(const Row& all_of_head, const std::vector<Row>& all, const Tab
   std::vector<std::string> left_out;
   const auto too_wide = [&] {
     std::vector<std::size_t> widths = widths_of(head, rows);
+    for (std::size_t c = 0; c < head.size(); ++c)
+      if (is_one_of(head[c], style.names)) widths[c] = least_of(head[c], widths[c]);
     if (style.text) widths.back() = std::min(widths.back(), kLeastText);
     return total(widths) > columns();
   };
   if (too_wide()) {
     // Without all that is optional, then what is needed most of it, as far as there is room.
     for (std::size_t c = head.size(); c-- > 1;)
-      if (std::find(style.optional.begin(), style.optional.end(), head[c]) != style.optional.end())
-        leave_out(c, head, rows);
+      if (is_one_of(head[c], style.optional)) leave_out(c, head, rows);
     for (auto name = style.optional.rbegin(); name != style.optional.rend(); ++name) {
       const auto at = std::find(all_of_head.begin(), all_of_head.end(), *name);
       if (at == all_of_head.end()) continue;
@@ -160,6 +188,7 @@ std::string table(const Row& all_of_head, const std::vector<Row>& all, const Tab
       left_out.push_back(*name);
     }
   }
+  cut_names(head, style.names, rows);
   std::string result;
   while (too_wide() && head.size() > 2) {
     // As many columns as fit, then the others behind the first.

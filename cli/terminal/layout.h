@@ -29,6 +29,8 @@ struct TableStyle {
   // Columns by name, what is needed least first: left out where lines would be longer than `columns()`, and
   // named below.
   std::vector<std::string> optional = {};
+  // Columns by name whose cells are cut in the middle before others are left out or go below.
+  std::vector<std::string> names = {};
   bool text = false;  // the last column is text: left-aligned, broken into lines where it is long
 };
 // Columns padded to their widest cell; the first is left-aligned, the others right-aligned. Where a line

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -133,6 +134,26 @@ class Traces(OrreryCase):
         self.assertEqual(mixed["aligned"], "by what all traces tell")
         self.assertEqual(mixed["ranks"], [0])
         self.assertLessEqual({row["kind"] for row in mixed["rows"]}, {"computation", "communication", "optimizer", "copies"})
+
+    def test_a_table_whose_names_are_long_stays_one_table(self):
+        """Many kernels have large counts, and folders long names; 80 columns hold both."""
+        for name, seconds in (("a.json", 1.0), ("b.json", 1.3)):
+            with gzip.open(self.folder / self.profile(name + ".gz", products=seconds), "rt") as file:
+                trace = json.load(file)
+            trace["traceEvents"] += [kernel("gemm", 1_000_000 + n % 3, 0.4 + 1e-4 * n, 1e-5) for n in range(3600)]
+            (self.folder / name).write_text(json.dumps(trace))
+        deep = self.folder / "a folder whose name is long, and says what is in it" / "and another, for traces of one rank" / "a.json"
+        deep.parent.mkdir(parents=True)
+        deep.write_text((self.folder / "a.json").read_text())
+        self.done(*PLAN, "--out", "plan.textproto")
+        for words, last in ((["trace-diff", "a.json", "b.json"], "change"), (["validate", "plan.textproto", "--against", deep], "error")):
+            narrow, wide = self.done(*words), self.done(*words, "--wide")
+            for line in narrow.splitlines():
+                self.assertLessEqual(len(line), 80, narrow)
+            self.assertEqual(narrow.count("\n\n"), wide.count("\n\n"), narrow)
+            self.assertRegex(narrow, rf"(?m)^(stream|part of a step).* {last}(  times)?$")
+        self.assertRegex(narrow, r"(?m)^/.+….+/a\.json  +[\d.]+ s  +[\d.]+ s  +\+")
+        self.assertEqual(self.json("validate", "plan.textproto", "--against", deep)["rows"][0]["file"], str(deep))
 
     def test_other_profilers_files_stand_beside_each_other(self):
         self.done(*PLAN, "--out", "plan.textproto")
