@@ -86,8 +86,11 @@ std::int64_t restart(const Plan& plan, const KeptState& kept, Interpreter& inter
   if (first_step >= options.steps)
     throw NoAnswer(fmt::format("{} has {} steps of {}: there is nothing left to train",
                                options.checkpoint_folder, first_step, options.steps));
-  if (control.rank() == 0)
+  if (control.rank() == 0 && found)
     fmt::print(stderr, "{}goes on after step {} of {}\n", kNote, first_step, options.steps);
+  else if (control.rank() == 0)
+    fmt::print(stderr, "{}{} has no checkpoint: training begins with step 1\n", kNote,
+               options.checkpoint_folder);
   return first_step;
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -330,8 +331,18 @@ void write_checkpoint(const std::string& folder, const TrainingCounts& counts, c
     }
   }
   control.barrier();
-  const Json mine =
-      write_pieces(partial / file_name(control.rank()), plan, state, device, counts.steps, control.rank());
+  Json mine;
+  std::exception_ptr failed;
+  try {
+    mine =
+        write_pieces(partial / file_name(control.rank()), plan, state, device, counts.steps, control.rank());
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  // Whoever fails takes the folder along. The others are done with it then, or they would miss it, and the
+  // first of them say that instead of what is wrong.
+  control.barrier();
+  if (failed) std::rethrow_exception(failed);
   const std::vector<std::string> all = gather_to_root(control, mine.dump());
   if (control.rank() == 0) {
     Json manifest = {{"format", kFormat},

@@ -322,7 +322,8 @@ class Checkpoints(TrainingCase):
 
     def test_what_cannot_be_gone_on_with_is_said(self):
         plan = self.plan("dp2", *self.PLANS["dp2"])
-        self.assertEqual(self.train(plan, 2, *self.keep, "--restart")["first_step"], 0)  # nothing there yet
+        first = self.orrery("run", plan, "--steps", 2, *self.keep, "--restart")  # nothing there yet
+        self.assertEqual((first.returncode, first.stderr), (0, f"orrery: NOTE: {self.kept} has no checkpoint: training begins with step 1\n"))
         self.train(plan, 2, "--checkpoint-dir", self.kept, "--restart", code=3)
         said = self.train(self.plan("sgd", *self.PLANS["dp2"], optimizer="sgd"), 4, "--checkpoint-dir", self.kept,
                           "--restart", code=2)
