@@ -359,8 +359,9 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
   // Of several ranks srun's code is the largest, which may be of one that it ended itself; Hydra's has the
   // bits of all of their signals.
   if (launcher == Launcher::srun && code > 128) return "a rank was killed (srun has said which, and by what)";
+  // Beyond the signals are mpirun's own errors: 205 where a host fell silent, 255 where one was not reached.
   if (launcher == Launcher::srun || mpi == MpiLibrary::openmpi)
-    return code > 128 ? std::optional(named(code - 128) + "a rank") : std::nullopt;
+    return code > 128 && code - 128 <= SIGRTMAX ? std::optional(named(code - 128) + "a rank") : std::nullopt;
   if (code > kLargestExitCode && code != kHydraGaveUp)
     return "a rank was killed (mpirun has said which, and by what)";
   return std::nullopt;
@@ -414,7 +415,8 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);
-  if (WEXITSTATUS(status) != 0 && !explained)
+  const bool foreign = WEXITSTATUS(status) > kLargestExitCode && !heard.wrong;
+  if (WEXITSTATUS(status) != 0 && (!explained || foreign))
     throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
                         std::to_string(WEXITSTATUS(status)) +
                         ") and no rank said why: a host cannot be reached or has died");

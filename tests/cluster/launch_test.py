@@ -77,7 +77,8 @@ class Launch(ClusterCase):
         text = (self.folder / "cluster.textproto").read_text()
         (self.folder / "cluster.textproto").write_text(text.replace('"host1"', '"nowhere"'))
         done = cluster.run([ORRERY, "run", self.plan("--dp", "2"), "--steps", "2"], timeout=60)
-        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("a host cannot be reached or has died", done.stderr)
 
     def wait_for_ranks(self, cluster, job, index):
         """Ranks on a host, once they train."""
@@ -130,6 +131,7 @@ class Launch(ClusterCase):
                 self.assertLess(time.monotonic() - begin, 30)
                 self.assertEqual(job.returncode, 1, error)
                 self.assertGreaterEqual(len(complaints(error)), 1, error)
+                self.assertNotIn("signal", error)  # nobody killed a rank
                 if mpi == "mpich":
                     self.assertIn("a host cannot be reached or has died", error)
                 self.wait_until_gone(cluster)

@@ -166,6 +166,7 @@ TEST_CASE("a launcher's exit code says whether a rank was killed, in each launch
     for (const MpiLibrary mpi : {openmpi, mpich})
       for (const Launcher launcher : {mpirun, srun})
         CHECK_FALSE(killed_by_signal(launcher, mpi, exits(code)));
+  for (const int code : {205, 255}) CHECK_FALSE(killed_by_signal(mpirun, openmpi, exits(code)));
   CHECK_FALSE(killed_by_signal(mpirun, mpich, exits(255)));  // Hydra gave up, and killed nobody
 }
 
