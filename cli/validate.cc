@@ -69,6 +69,7 @@ int validate_plan(const ValidateOptions& options) {
   const Plan plan = load_plan(options.plan);
   MeasureRequest request = request_of(options, plan);
   if (under_launcher() && launcher_rank() != 0) return join_measurement(request);
+  check_writable(options.output.file());
   request.placement = placement_of(plan.job->cluster, request.ranks, options.launch);
   check_processors(plan, request.placement, request.backend);
   const planner::Evaluation predicted = predict(plan);

@@ -46,15 +46,15 @@ std::string remember(const Json& entry) {
   Json line = {{"when", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
   line.update(entry);
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::error_code ignored;
-  std::filesystem::create_directories(history_file().parent_path(), ignored);
+  std::error_code code;
+  std::filesystem::create_directories(history_file().parent_path(), code);
   const int file = open(history_file().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   // One write: lines of several processes never mix.
   const bool written =
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const std::string failure =
-      written ? std::string()
-              : fmt::format("{} cannot be written ({})", history_file().string(), std::strerror(errno));
+  const std::string failure = written ? std::string()
+                                      : fmt::format("{} cannot be written ({})", history_file().string(),
+                                                    code ? code.message() : std::strerror(errno));
   if (file >= 0) close(file);
   return failure;
 }

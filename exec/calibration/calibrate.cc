@@ -418,6 +418,15 @@ void print_summary(const Cluster& cluster, const Observed& observed, const FitQu
 void calibrate(Communicator& world, const CalibrationOptions& options) {
   const double begin = steady_seconds();
   const double context = resident_bytes();
+  const std::string file = options.out.empty() ? localhost_calibration_file().string() : options.out;
+  if (world.rank() == 0) {
+    for (const std::string& written : {options.out, options.observations, options.json})
+      check_deliverable(written);
+    std::error_code code;  // whatever it is, the file cannot be written
+    if (options.out.empty())
+      std::filesystem::create_directories(localhost_calibration_file().parent_path(), code);
+    check_deliverable(file);
+  }
   Cluster cluster = discover_uncalibrated_localhost();
   DeviceProfile& profile = cluster.profiles.at(static_cast<std::size_t>(cluster.groups.front().node.profile));
   const auto tell = [&](const std::string& what) {
@@ -464,8 +473,6 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   cluster.communication.calibrated = world.size() > 1;
   if (world.size() > 1) cluster.communication.source = fmt::format("{}; {}", record, options.library);
 
-  const std::string file = options.out.empty() ? localhost_calibration_file().string() : options.out;
-  if (options.out.empty()) std::filesystem::create_directories(localhost_calibration_file().parent_path());
   write_cluster_file(cluster, file);
 
   if (!options.observations.empty())

@@ -1,5 +1,6 @@
 """Bad input: one line, exit code 2, and no file left behind."""
 import json
+import re
 import subprocess
 import unittest
 
@@ -39,6 +40,16 @@ class BadInput(OrreryCase):
     # Usage
     def test_no_verb(self):
         self.refused()
+
+    def test_a_place_that_cannot_be_written_is_said_before_what_takes_long(self):
+        self.done("discover", "--out", "here.textproto")
+        self.done("plan", "mlp-300-100", "here.textproto", "--gpus", 1, "--global-batch", 8, "--precision", "fp32", "--out", "plan.textproto")
+        for words in (["run", "plan.textproto", "--steps", 1_000_000, "--json"], ["run", "plan.textproto", "--steps", 1_000_000, "--trace"],
+                      ["validate", "plan.textproto", "--steps", 1_000_000, "--json"], ["calibrate", "--out"], ["calibrate", "--json"]):
+            for place in ("nowhere/file", "."):
+                result = self.orrery(*words, place, timeout=20)  # mpirun may have a word about sockets, too
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertRegex(result.stderr, rf"(?m)^orrery: .*{re.escape(place)}: cannot be written: ")
 
     def test_a_full_disk_behind_stdout(self):
         for words in (["plan", "gpt2", "dgx-a100", "--gpus", "8"], ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--json", "-"],
