@@ -73,9 +73,10 @@ class Accepted {
     for (const std::string& name : said.dimension())
       if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
         fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
-    constexpr std::array<std::string_view, 5> kWithout = {"sequence_parallel", "selective",
-                                                          "zero_0_beside_others", "compiled_split_backward",
-                                                          "whole_sequences"};
+    constexpr std::array<std::string_view, 7> kWithout = {
+        "sequence_parallel",        "selective",       "zero_0_beside_others",
+        "compiled_split_backward",  "whole_sequences", "whole_sequences_beside_experts",
+        "shard_groups_below_zero_3"};
     for (const std::string& name : said.without())
       if (std::find(kWithout.begin(), kWithout.end(), name) == kWithout.end())
         fail("abilities", "is without '" + name + "'", fmt::format("one of {}", fmt::join(kWithout, ", ")));

@@ -89,7 +89,8 @@ std::optional<Plan> with_more_recomputed(Plan plan, const std::function<bool(con
   int least = c.recompute_layers + 1, most = layers_of_largest_stage(plan);
   c.recompute = Recompute::full;
   c.recompute_layers = most;
-  if (least > most || why_cannot_run(plan.job->runtime, c) || !fits(plan)) return std::nullopt;
+  if (least > most || why_cannot_run(plan.job->runtime, plan.job->workload, c) || !fits(plan))
+    return std::nullopt;
   while (least < most) {
     c.recompute_layers = (least + most) / 2;
     if (fits(plan))

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "planner/space/space.h"
 #include "program/schedule.h"
 
 namespace orrery::planner {
@@ -30,7 +31,15 @@ bool keeps_whole_states_beside_others(const Choices& c) {
   return c.zero == 0 && (c.cp > 1 || (c.dp > 1 && (c.tp > 1 || c.pp > 1 || c.ep > 1)));
 }
 
-std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& c) {
+bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workload) {
+  if (!runtime.abilities) return false;
+  const std::vector<std::string>& without = runtime.abilities->without;
+  return has(without, "whole_sequences") ||
+         (has(without, "whole_sequences_beside_experts") && experts_of(workload) > 0);
+}
+
+std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Workload& workload,
+                                          const Choices& c) {
   if (c.zero == 0 && c.hybrid() && !runtime.hierarchical_reduce)
     return fmt::format("{} has no hierarchical all-reduce", runtime.name);
   if (!runtime.abilities) return {};
@@ -48,10 +57,13 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     return fmt::format("{} has no ZeRO-{}{}", runtime.name, c.zero, c.pp > 1 ? " in a pipeline" : "");
   if (c.zero > 0 && c.hybrid() && !can.shard_groups)
     return fmt::format("{} shards over all replicas, not over groups of them", runtime.name);
+  if (c.zero > 0 && c.zero < 3 && c.hybrid() && has(can.without, "shard_groups_below_zero_3"))
+    return fmt::format("{} shards over groups of replicas under ZeRO-3 alone", runtime.name);
   if (c.sequence_parallel && c.tp > 1 && has(can.without, "sequence_parallel"))
     return fmt::format("{} has no sequence parallelism", runtime.name);
-  if (!c.sequence_parallel && c.tp > 1 && has(can.without, "whole_sequences"))
-    return fmt::format("{} splits sequences wherever there are tensor ranks", runtime.name);
+  if (!c.sequence_parallel && c.tp > 1 && splits_all_sequences(runtime, workload))
+    return fmt::format("{} splits sequences wherever there are tensor ranks{}", runtime.name,
+                       has(can.without, "whole_sequences") ? "" : " beside experts");
   if (c.recompute == Recompute::selective && has(can.without, "selective"))
     return fmt::format("{} has no selective recomputation", runtime.name);
   Choices own;
@@ -77,9 +89,15 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
     if (splits_backward(*pins.schedule)) std::erase(can.without, "compiled_split_backward");
   }
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
-  if (pins.shard_group) can.shard_groups = true;
-  if (pins.sequence_parallel)
-    std::erase(can.without, *pins.sequence_parallel ? "sequence_parallel" : "whole_sequences");
+  if (pins.shard_group) {
+    can.shard_groups = true;
+    std::erase(can.without, "shard_groups_below_zero_3");
+  }
+  if (pins.sequence_parallel == true) std::erase(can.without, "sequence_parallel");
+  if (pins.sequence_parallel == false) {
+    std::erase(can.without, "whole_sequences");
+    std::erase(can.without, "whole_sequences_beside_experts");
+  }
   if (pins.zero == 0) std::erase(can.without, "zero_0_beside_others");
   if (pins.recompute == Recompute::selective) {
     std::erase(can.without, "selective");

@@ -9,9 +9,13 @@
 
 namespace orrery::planner {
 
-// Why the runtime cannot run such a plan, for people: "megatron-core has no zero-bubble schedule"; nothing
-// where it can, or where its profile does not say what it can.
-std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices);
+// Why the runtime cannot run such a plan of the workload, for people: "megatron-core has no zero-bubble
+// schedule"; nothing where it can, or where its profile does not say what it can.
+std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Workload& workload,
+                                          const Choices& choices);
+
+// Whether the runtime splits sequences wherever the workload has tensor ranks.
+bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workload);
 
 // Whether kernels are compiled under a schedule that the runtime runs without its compiler alone.
 bool is_compiled_in_vain(const RuntimeProfile& runtime, Schedule schedule);

@@ -54,7 +54,9 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
       asked_(options_asked(pins)) {
   if (!runtime_.abilities) return;
   shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
-  splits_sequences_ = std::erase(runtime_.abilities->without, "whole_sequences") > 0;
+  splits_sequences_ = splits_all_sequences(runtime_, job_->workload);
+  std::erase(runtime_.abilities->without, "whole_sequences");
+  std::erase(runtime_.abilities->without, "whole_sequences_beside_experts");
 }
 
 bool Admission::keeps_states_so(const Choices& c) const {
@@ -180,7 +182,7 @@ bool Admission::accepted(const Choices& choices, int depth, bool whole) {
     Choices asked = choices;
     if (!whole) asked.pp = 1, asked.zero = 0;  // schedule and sharding are still to be chosen
     std::string unable;
-    if (const auto why = why_cannot_run(runtime_, asked))
+    if (const auto why = why_cannot_run(runtime_, job_->workload, asked))
       unable = UserError(*why, "expected a plan that the runtime can run, or `any_runtime`").what();
     else if (local_)
       unable = why_not_executable(plan).value_or("");

@@ -19,7 +19,9 @@ bool any(const std::vector<Choices>& plans, const std::function<bool(const Choic
 
 TEST_CASE("only what the runtime can run is searched, unless asked otherwise") {
   const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "megatron-core");
-  const auto unable = [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); };
+  const auto unable = [&](const Choices& c) {
+    return why_cannot_run(job->runtime, job->workload, c).has_value();
+  };
   Pins pins;
   CHECK_FALSE(any(enumerate(job, pins), unable));
   pins.any_runtime = true;
@@ -131,7 +133,7 @@ TEST_CASE(
   pins.dp = 2;
   const auto plans = enumerate(job, pins);
   REQUIRE_FALSE(plans.empty());
-  CHECK(why_cannot_run(job->runtime, plans.front()));
+  CHECK(why_cannot_run(job->runtime, job->workload, plans.front()));
 }
 
 TEST_CASE(
@@ -149,7 +151,7 @@ TEST_CASE(
   const auto pinned = enumerate(job, pins);
   CHECK(any(pinned, sequence));
   CHECK(any(pinned, selective));
-  REQUIRE(why_cannot_run(job->runtime, pinned.front()));
+  REQUIRE(why_cannot_run(job->runtime, job->workload, pinned.front()));
   CHECK_THROWS_AS(
       runtime_from_text("name: \"ours\"\nbased_on: \"nemo\"\nabilities { without: \"speed\" }\n", "ours"),
       UserError);
@@ -162,7 +164,8 @@ TEST_CASE("whole states on replicas beside other ranks are not offered where the
   };
   const auto plans = enumerate(job, {});
   CHECK_FALSE(any(plans, whole));
-  CHECK_FALSE(any(plans, [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); }));
+  CHECK_FALSE(any(
+      plans, [&](const Choices& c) { return why_cannot_run(job->runtime, job->workload, c).has_value(); }));
   CHECK(any(plans, [](const Choices& c) { return c.zero == 0 && c.dp == 8; }));
   CHECK(any(plans, [](const Choices& c) { return c.zero > 0 && c.tp > 1; }));
   CHECK(any(plans, [](const Choices& c) { return c.dp == 1 && c.tp > 1; }));
@@ -182,14 +185,14 @@ TEST_CASE(
   Choices split;
   split.pp = 2;
   split.schedule = Schedule::zero_bubble;
-  CHECK(why_cannot_run(job->runtime, split) ==
+  CHECK(why_cannot_run(job->runtime, job->workload, split) ==
         "torchtitan runs no zero-bubble schedule with compiled kernels");
   Pins pins;
   pins.schedule = Schedule::zero_bubble;
   CHECK(any(enumerate(job, pins), splits));
   job->runtime.fused_elementwise = false;
   CHECK(any(enumerate(job, {}), splits));
-  CHECK_FALSE(why_cannot_run(job->runtime, split));
+  CHECK_FALSE(why_cannot_run(job->runtime, job->workload, split));
 }
 
 TEST_CASE("tensor ranks hold whole sequences only where the runtime does not split them all, or by a pin") {
@@ -198,7 +201,8 @@ TEST_CASE("tensor ranks hold whole sequences only where the runtime does not spl
   const auto plans = enumerate(job, {});
   CHECK_FALSE(any(plans, whole));
   CHECK(any(plans, [](const Choices& c) { return c.tp > 1 && c.pp > 1; }));
-  CHECK_FALSE(any(plans, [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); }));
+  CHECK_FALSE(any(
+      plans, [&](const Choices& c) { return why_cannot_run(job->runtime, job->workload, c).has_value(); }));
   CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), {}), whole));
   Pins pins;
   pins.sequence_parallel = false;
@@ -206,7 +210,43 @@ TEST_CASE("tensor ranks hold whole sequences only where the runtime does not spl
   CHECK(any(pinned, whole));
   Choices alone;
   alone.tp = 2;
-  CHECK(why_cannot_run(job->runtime, alone) == "torchtitan splits sequences wherever there are tensor ranks");
+  CHECK(why_cannot_run(job->runtime, job->workload, alone) ==
+        "torchtitan splits sequences wherever there are tensor ranks");
+}
+
+TEST_CASE("experts beside tensor ranks are searched with split sequences where the runtime asks for them") {
+  const auto whole = [](const Choices& c) { return c.tp > 1 && !c.sequence_parallel; };
+  for (const char* runtime : {"megatron-core", "nemo", "typical"}) {
+    CAPTURE(runtime);
+    const auto job = make_job("mixtral-8x7b", "dgx-a100", 16, 32, 4096, runtime);
+    Pins pins;
+    pins.tp = 2;
+    pins.pp = 2;
+    const auto plans = enumerate(job, pins);
+    CHECK_FALSE(plans.empty());
+    CHECK_FALSE(any(plans, whole));
+    pins.sequence_parallel = false;
+    const auto asked = enumerate(job, pins);
+    REQUIRE(any(asked, whole));
+    CHECK(why_cannot_run(job->runtime, job->workload, asked.front()) ==
+          std::string(runtime) + " splits sequences wherever there are tensor ranks beside experts");
+  }
+}
+
+TEST_CASE("states alone are sharded over groups only where the runtime does so below ZeRO-3, or by a pin") {
+  const auto grouped = [](const Choices& c) { return c.zero > 0 && c.zero < 3 && c.hybrid(); };
+  const auto job = make_job("gpt2", "dgx-a100", 32, 64, 128, "deepspeed");
+  const auto plans = enumerate(job, {});
+  CHECK_FALSE(any(plans, grouped));
+  CHECK(any(plans, [](const Choices& c) { return c.zero == 3 && c.hybrid(); }));
+  Pins pins;
+  pins.shard_group = 8;
+  pins.zero = 1;
+  const auto pinned = enumerate(job, pins);
+  REQUIRE(any(pinned, grouped));
+  CHECK(why_cannot_run(job->runtime, job->workload, pinned.front()) ==
+        "deepspeed shards over groups of replicas under ZeRO-3 alone");
+  CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 32, 64, 128, "megatron-core"), {}), grouped));
 }
 
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
@@ -219,7 +259,8 @@ TEST_CASE("abilities are part of a profile: read, written, replaced by a file th
   CHECK(ours.abilities->schedules.empty());
   CHECK_THROWS_AS(runtime_from_text(head + "abilities { schedule: \"spiral\" }\n", "ours"), UserError);
   CHECK_THROWS_AS(runtime_from_text(head + "abilities { dimension: \"dp\" }\n", "ours"), UserError);
-  CHECK_FALSE(why_cannot_run(catalog_runtime("orrery"), Choices{}));
+  CHECK_FALSE(why_cannot_run(catalog_runtime("orrery"), make_job("gpt2", "dgx-a100", 8, 8, 128)->workload,
+                             Choices{}));
 }
 
 }  // namespace

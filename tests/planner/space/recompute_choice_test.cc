@@ -54,7 +54,7 @@ TEST_CASE("the ladder is searched, each of its rungs once, and not beyond what M
   for (const Choices& c : enumerate(job, pins)) {
     CHECK((c.recompute == Recompute::selective) == (c.recompute_modules != 0));
     if (c.recompute == Recompute::selective) (c.overlap_experts ? beside : sets).insert(c.recompute_modules);
-    CHECK_FALSE(why_cannot_run(job->runtime, c));
+    CHECK_FALSE(why_cannot_run(job->runtime, job->workload, c));
   }
   const ModuleSet light = modules_from_names("layernorm,moe_act");
   CHECK(sets == std::set<ModuleSet>{light, modules_from_names("layernorm,moe")});
@@ -75,14 +75,15 @@ TEST_CASE("modules are pinned by names, whatever the runtime can be told") {
     const auto plans = enumerate(job, pins);
     REQUIRE_FALSE(plans.empty());
     for (const Choices& c : plans) CHECK(c.recompute_modules == pins.recompute_modules);
-    CHECK(why_cannot_run(job->runtime, plans.front()).has_value() == (runtime == std::string("horovod")));
+    CHECK(why_cannot_run(job->runtime, job->workload, plans.front()).has_value() ==
+          (runtime == std::string("horovod")));
   }
   REQUIRE(option.read(pins, "selective"));
   CHECK(pins.recompute_modules == ModuleSet{0});
   // What a runtime runs again unasked it can be asked for.
   REQUIRE(option.read(pins, "selective:core_attn"));
   const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "megatron-lm-2022");
-  CHECK_FALSE(why_cannot_run(job->runtime, enumerate(job, pins).front()));
+  CHECK_FALSE(why_cannot_run(job->runtime, job->workload, enumerate(job, pins).front()));
 }
 
 }  // namespace
