@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/parse.h"
 #include "base/suggest.h"
 #include "cost/precision.h"
@@ -13,6 +14,10 @@
 namespace orrery::planner {
 
 namespace {
+
+std::string counted_micro_batches(std::int64_t count) {
+  return fmt::format("{} micro-batch{}", with_commas(count), count == 1 ? "" : "es");
+}
 
 using Exporter = std::vector<ExportedFile> (*)(const Plan&);
 struct Target {
@@ -239,11 +244,12 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
                       plan.job->cluster.name, target);
   text += fmt::format(
-      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {}{} micro-batches of {}; global batch {}{}; "
+      "# {} ranks = tp {} x pp {} x dp {} x cp {}{}{}; {}{} of {}; global batch {}{}; "
       "{} parameters{}.\n",
-      c.world(), c.tp, c.pp, c.dp, c.cp, c.replica_batches.empty() ? "" : "at most ", plan.micro_batches(),
-      c.micro_batch, t.global_batch, t.seq_len > 0 ? fmt::format(", sequence {}", t.seq_len) : "",
-      workload.parameters(),
+      c.world(), c.tp, c.pp, c.dp, c.cp, c.ep > 1 ? fmt::format(", ep {}", c.ep) : "",
+      c.etp > 1 ? fmt::format(", etp {}", c.etp) : "", c.replica_batches.empty() ? "" : "at most ",
+      counted_micro_batches(plan.micro_batches()), counted(c.micro_batch, "sample"), t.global_batch,
+      t.seq_len > 0 ? fmt::format(", sequences of {} tokens", t.seq_len) : "", workload.parameters(),
       trained < workload.parameters() ? fmt::format(", {} of them trained", trained) : "");
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
@@ -297,14 +303,17 @@ std::string log_begins_with(const std::vector<std::string>& lines) {
 }
 
 // Megatron's arguments check: overlap of tensor-parallel communication relies on one hardware queue before
-// Blackwell.
-std::string one_queue(const Plan& plan) {
+// Blackwell. Experts' traffic beside another micro-batch needs several, and is then not checked.
+std::string hardware_queues(const Plan& plan) {
   const Cluster& cluster = plan.job->cluster;
   if (cluster.communication.library != CommunicationLibrary::nccl) return {};
   const std::string& generation =
       cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
   const bool asked = (plan.choices.tp > 1 || plan.choices.cp > 1) && plan.choices.zero < 2;
-  return asked && generation != "blackwell" ? "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" : "";
+  if (!asked || generation == "blackwell") return "";
+  return plan.choices.overlap_experts
+             ? "export CUDA_DEVICE_MAX_CONNECTIONS=32  # experts' overlapped traffic needs several queues\n"
+             : "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
 }
 
 std::string nccl_environment(const Plan& plan) {
@@ -509,10 +518,11 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
     if (degree > 1)
       notes.push_back(fmt::format("{} has no {} parallelism; the plan's is {}", target, form, degree));
   if (!c.replica_batches.empty())
-    notes.push_back(fmt::format(
-        "{} gives every replica the same share, {} micro-batches of {}, and the slowest sets the pace; the "
-        "plan's shares are {}",
-        target, equal_micro_batches(plan, target), c.micro_batch, fmt::join(c.replica_batches, ", ")));
+    notes.push_back(
+        fmt::format("{} gives every replica the same share, {} of {}, and the slowest sets the pace; the "
+                    "plan's shares are {}",
+                    target, counted_micro_batches(equal_micro_batches(plan, target)),
+                    counted(c.micro_batch, "sample"), fmt::join(c.replica_batches, ", ")));
   constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                                Dimension::pp};
   constexpr std::array<Dimension, 5> kPipelineFirst = {Dimension::tp, Dimension::cp, Dimension::ep,

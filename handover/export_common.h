@@ -49,7 +49,7 @@ std::string log_begins_with(const std::vector<std::string>& lines);
 std::string nccl_environment(const Plan& plan);
 // `export CUDA_DEVICE_MAX_CONNECTIONS=1`, which Megatron Core asks for under tensor and context parallelism;
 // empty where it shards weights (FSDP), which wants more queues.
-std::string one_queue(const Plan& plan);
+std::string hardware_queues(const Plan& plan);
 // torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".
 std::string torchrun_line(const Plan& plan);
 // Devices of one node that the plan uses.

@@ -19,6 +19,7 @@ Json optimizer_json(const Training& t) {
   Json params = Json::object();
   if (t.learning_rate > 0) params["lr"] = t.learning_rate;
   if (t.optimizer == Optimizer::momentum) params["momentum"] = 0.9;
+  if (t.optimizer == Optimizer::adamw) params["weight_decay"] = 0.01;  // none unless said
   return {{"type", type}, {"params", params}};
 }
 

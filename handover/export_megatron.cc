@@ -395,6 +395,8 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--optimizer",
             t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
   if (t.optimizer == Optimizer::sgd) flags.add("--sgd-momentum", 0);  // 0.9 unless said
+  // Its Adam is AdamW, which decays weights by 0.01 unless told otherwise.
+  if (t.optimizer == Optimizer::adam) flags.add("--weight-decay", 0);
   // FlashAttention has no sinks. Heads whose values are narrower than their keys (latent attention)
   // Transformer Engine keeps from FlashAttention 2 (up to 2.16: dot_product_attention/utils.py), and
   // FlashAttention 3 is Hopper's: it picks one.
@@ -414,7 +416,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
                    "context-parallel "
                    "sizes: None, tensor-model-parallel size: {}, pipeline-model-parallel size: {}",
                    c.world(), c.dp, c.cp, c.tp, c.pp)});
-  script += one_queue(plan) + nccl_environment(plan);
+  script += hardware_queues(plan) + nccl_environment(plan);
   script +=
       "# Give data, tokenizer, learning rate and length of the run as arguments, e.g. --mock-data "
       "--train-iters 50 --lr 1e-4\n";

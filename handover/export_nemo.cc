@@ -327,6 +327,8 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
     optimizer.update({{"use_precision_aware_optimizer", true},  // which it rests on
                       {"optimizer_cpu_offload", true},
                       {"optimizer_offload_fraction", runtime.host_states}});
+  // Megatron-Core's Adam is AdamW, which decays weights by 0.01 unless told otherwise.
+  if (t.optimizer == Optimizer::adam) optimizer["weight_decay"] = 0.0;
   if (plain) optimizer["sgd_momentum"] = t.optimizer == Optimizer::momentum ? 0.9 : 0.0;
   recipe["optim"] = object_of("nemo.lightning.pytorch.optim.megatron.MegatronOptimizerModule");
   recipe["optim"]["config"] = optimizer;
@@ -350,7 +352,7 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
   script +=
       log_begins_with({fmt::format("Rank 0 has tensor model parallel group: [{}]", fmt::join(beside, ", ")),
                        "Rank 0 has pipeline model parallel rank 0"});
-  script += one_queue(plan) + nccl_environment(plan);
+  script += hardware_queues(plan) + nccl_environment(plan);
   script += torchrun_line(plan) + "  train.py \"$@\"  # the number of steps\n";
   const std::string head = fmt::format("# {} on {}: written by orrery export, for NeMo 2.4.\n",
                                        plan.job->workload.name, plan.job->cluster.name);

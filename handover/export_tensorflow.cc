@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "handover/export_common.h"
 
 namespace orrery::planner {
@@ -32,7 +33,7 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.push_back(
         fmt::format("the plan accumulates {} micro-batches of {}: a Keras optimizer's "
                     "gradient_accumulation_steps={}",
-                    micro_batches, c.micro_batch, micro_batches));
+                    micro_batches, counted(c.micro_batch, "sample"), micro_batches));
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("TensorFlow does not compress gradients by fp16");
   if (!c.overlap_grad_reduce && c.dp > 1)

@@ -282,6 +282,8 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   else if (c.recompute == Recompute::selective)
     toml += "selective_ac_option = \"op\"\n";
   toml += fmt::format("\n[optimizer]\nname = \"{}\"\n", t.optimizer == Optimizer::adam ? "Adam" : "AdamW");
+  toml +=
+      fmt::format("weight_decay = {}\n", t.optimizer == Optimizer::adam ? "0.0" : "0.01");  // 0.1 unless said
   if (t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum)
     notes.emplace_back("torchtitan has no SGD; this trains with AdamW");
   if (t.learning_rate > 0) toml += fmt::format("lr = {}\n", t.learning_rate);

@@ -198,6 +198,9 @@ class Nemo {
     if (const auto tokens = s_.count(at_.sequence)) add("--seq-length", std::to_string(*tokens));
     if (s_.has(at_.batch + "rampup_batch_size"))
       s_.ignore(at_.batch + "rampup_batch_size", "planned is the full batch");
+    // What recipes say of what Megatron counts itself; another number is listed as not planned.
+    if (constexpr const char* kAgain = "trainer.accumulate_grad_batches"; s_.peek(kAgain) == 1)
+      s_.ignore(kAgain, "changes no time and no memory of a step");
     // Said twice.
     for (const char* again : {"model.config.seq_length", "model.seq_length", "data.seq_length"})
       if (again != at_.sequence) s_.ignore(again, "the data's sequences count");

@@ -104,6 +104,59 @@ TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer i
   CHECK(script.find("CUDA_DEVICE_MAX_CONNECTIONS=1") != std::string::npos);
 }
 
+TEST_CASE("Adam decays no weights and AdamW a hundredth, also where a target would do otherwise") {
+  Plan plan = llama_plan(1, 1, 8);
+  const auto written = [&](Optimizer optimizer, ExportTarget target, const char* file) {
+    auto job = std::make_shared<Job>(*plan.job);
+    job->training.optimizer = optimizer;
+    plan.job = job;
+    return content_of(export_plan(plan, target), file);
+  };
+  for (const auto& [target, file, none] :
+       {std::tuple{ExportTarget::megatron, "launch.sh", "--weight-decay 0 "},
+        {ExportTarget::nemo, "recipe.yaml", "weight_decay: 0.0"},
+        {ExportTarget::torchtitan, "train.toml", "weight_decay = 0.0\n"}}) {
+    CHECK_THAT(written(Optimizer::adam, target, file), Catch::Contains(none));
+    CHECK_THAT(written(Optimizer::adamw, target, file), !Catch::Contains(none));
+  }
+  CHECK_THAT(written(Optimizer::adamw, ExportTarget::torchtitan, "train.toml"),
+             Catch::Contains("weight_decay = 0.01"));
+  CHECK_THAT(written(Optimizer::adamw, ExportTarget::deepspeed, "ds_config.json"),
+             Catch::Contains("\"weight_decay\": 0.01"));
+  CHECK_THAT(written(Optimizer::adam, ExportTarget::deepspeed, "ds_config.json"),
+             !Catch::Contains("weight_decay"));
+}
+
+TEST_CASE("the head of a script counts micro-batches and says how experts lie") {
+  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 4096), {}};
+  plan.choices.tp = 2;
+  plan.choices.dp = 8;
+  plan.choices.ep = 4;
+  plan.choices.sequence_parallel = true;
+  plan.choices.micro_batch = 2;
+  CHECK_THAT(
+      export_plan(plan, ExportTarget::megatron).front().content,
+      Catch::Contains("= tp 2 x pp 1 x dp 8 x cp 1, ep 4; 1 micro-batch of 2 samples; global batch 16, "
+                      "sequences of 4096 tokens; "));
+}
+
+TEST_CASE("experts' traffic that runs beside another micro-batch has hardware queues to run in") {
+  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 4096), {}};
+  plan.choices.tp = 2;
+  plan.choices.pp = 2;
+  plan.choices.dp = 4;
+  plan.choices.ep = 4;
+  plan.choices.schedule = Schedule::interleaved;
+  plan.choices.interleave = 2;
+  plan.choices.sequence_parallel = true;
+  const auto queues = [&](bool overlap) {
+    plan.choices.overlap_experts = overlap;
+    return export_plan(plan, ExportTarget::megatron).front().content;
+  };
+  CHECK_THAT(queues(false), Catch::Contains("CUDA_DEVICE_MAX_CONNECTIONS=1\n"));
+  CHECK_THAT(queues(true), Catch::Contains("CUDA_DEVICE_MAX_CONNECTIONS=32 "));
+}
+
 TEST_CASE("tensor ranks' communication beside their products reaches whoever can run it so") {
   Plan plan = llama_plan(2, 1, 4);
   const auto with = [&](bool overlap, bool compiled) {

@@ -211,7 +211,7 @@ TEST_CASE("shares that are not equal become equal ones, or are refused") {
         {ExportTarget::torchtune, "config.yaml", "gradient_accumulation_steps: 8"},
         {ExportTarget::megatron, "launch.sh", "--global-batch-size 64"}}) {
     check_holds(script_of(plan, target, file), {said});
-    check_holds(script_of(plan, target), {"8 micro-batches of 1, and the slowest sets the pace"});
+    check_holds(script_of(plan, target), {"8 micro-batches of 1 sample, and the slowest sets the pace"});
   }
   plan.choices.replica_batches = {12, 12, 12, 12, 4, 4, 4, 8};  // 68 samples
   const auto job = std::make_shared<Job>(*plan.job);

@@ -139,6 +139,7 @@ TEST_CASE("plans return from NeMo's recipe as they were") {
         check_same(plan, read);
         CHECK(read.dimensions.size() == dimension_flags().size());
         CHECK(other_dimensions(read, *plan.job->workload.transformer).empty());
+        for (const std::string& one : read.ignored) CHECK_THAT(one, !Catch::Contains("is not planned"));
         CHECK(read.optimizer == optimizer);
         CHECK(read.fused_attention == fused);
         CHECK(read.pins.order.value_or(Choices{}.order) == plan.choices.order);
