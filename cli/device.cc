@@ -87,7 +87,7 @@ Command device_command() {
                     .help = "a device profile, or a cluster file: its devices and links (docs/devices.md)",
                     .positional = true},
                    options->file),
-       switch_option({.key = "template", .help = "prints a device profile to fill in from a datasheet"},
+       switch_option({.key = "template", .help = "print a device profile to fill in from a datasheet"},
                      options->print_template)},
       [options] { return run_device(*options); }};
   command.add(options->output.setting());

@@ -108,7 +108,7 @@ Command export_command() {
            options->out),
        switch_option({.key = "all_ranks",
                       .help = "chakra: a trace of every rank also above 64 ranks",
-                      .fallback = "one of each class of like ranks"},
+                      .fallback = "one of each class of symmetric ranks"},
                      options->all_ranks),
        name_option({.key = "job",
                     .unit = "pytorchjob|trainjob|mpijob",

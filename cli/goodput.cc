@@ -1,6 +1,7 @@
 // orrery goodput: a whole training run on devices that fail.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -65,12 +66,13 @@ std::string percent(double share) {
 }
 
 std::string usd(double amount) {
-  return amount >= 1e6 ? fmt::format("{:.2f} M", amount / 1e6)
-                       : fmt::format("{:.{}f}", amount, amount < 100 ? 2 : 0);
+  if (amount >= 1e6) return fmt::format("{:.2f} M", amount / 1e6);
+  return amount < 100 ? fmt::format("{:.2f}", amount) : with_commas(std::llround(amount));
 }
 
 std::string megawatt_hours(double energy_j) {
-  return fmt::format("{:.{}f}", energy_j / 3.6e9, energy_j >= 3.6e11 ? 0 : 2);
+  const double energy_mwh = energy_j / 3.6e9;
+  return energy_mwh < 100 ? fmt::format("{:.2f}", energy_mwh) : with_commas(std::llround(energy_mwh));
 }
 
 std::string head_text(const Plan& plan, const planner::TrainingRun& run) {
@@ -171,8 +173,9 @@ std::string choices_table(const planner::GoodputAnswer& answer) {
 // Why the mean is none of what nine in ten take.
 std::string outside_text(const planner::Distribution& time_s) {
   if (time_s.mean >= time_s.p5 && time_s.mean <= time_s.p95) return {};
-  return fmt::format(" (half take at most {}; a few runs that take much {} draw the average out of these)",
-                     human_duration(time_s.p50), time_s.mean > time_s.p95 ? "longer" : "less");
+  return fmt::format(
+      " (half take at most {}; a few runs that take much {} pull the average outside this range)",
+      human_duration(time_s.p50), time_s.mean > time_s.p95 ? "longer" : "less");
 }
 
 std::string result_text(const planner::GoodputQuestion& question, const planner::GoodputFigures& figures) {

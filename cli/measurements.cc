@@ -28,7 +28,11 @@ int run_measurements(const MeasurementsOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (const measurements::Kind& kind : measurements::kinds())
     rows.push_back({std::string(kind.name), std::string(kind.taken)});
-  options.output.print(table({"file", "what is learned from it"}, rows, {.text = true}));
+  if (layout().wide) {
+    options.output.print(table({"file", "what is learned from it"}, rows, {.text = true}));
+  } else {  // two columns of sentences have no room beside each other
+    for (const auto& row : rows) options.output.print(fmt::format("{}\n    {}\n", row[0], row[1]));
+  }
   options.output.write(to_json(measurements::kinds()));
   return 0;
 }

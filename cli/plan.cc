@@ -70,6 +70,17 @@ std::string surprises(const planner::SearchResult& result, planner::Objective ob
   return text;
 }
 
+// Why a faster plan stands below a slower one.
+std::string ranking_note(const planner::SearchResult& result, const planner::SearchOptions& search) {
+  const bool by_regret = search.rank == planner::Rank::robust && result.plans.front().odds.has_value() &&
+                         search.objective == planner::Objective::step_time;
+  const bool in_order =
+      std::is_sorted(result.plans.begin(), result.plans.end(),
+                     [](const auto& a, const auto& b) { return a.step_time_s() < b.step_time_s(); });
+  if (!by_regret || in_order) return {};
+  return sentences("(ranked by expected regret; --rank nominal ranks by the step)", columns());
+}
+
 // The front, and what it covers.
 std::string pareto_table(const Job& job, const planner::SearchResult& result) {
   const bool priced = planner::usd_per_s(job.cluster) > 0;
@@ -138,7 +149,7 @@ int run_plan(const PlanOptions& options) {
   options.output.print(headline(*job));
   options.output.print(std::string(first_sentence(why)) + "\n");
   options.output.print(interval_line(result.plans.front()) + "\n");
-  options.output.print(plan_table(result.plans) + "\n");
+  options.output.print(plan_table(result.plans) + ranking_note(result, search) + "\n");
   if (options.pareto) options.output.print(pareto_table(*job, result));
   if (options.load)
     options.output.print("Load of the best plan's stages and replicas in a step:\n" + load_table(load) +

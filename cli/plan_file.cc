@@ -270,7 +270,8 @@ std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string
 
 std::string sequences_text(const Training& training) {
   if (training.lengths.any()) return "sequences " + describe(training.lengths);
-  return training.seq_len > 0 ? fmt::format("sequences of {}", training.seq_len) : std::string();
+  return training.seq_len > 0 ? fmt::format("sequences of {} tokens", with_commas(training.seq_len))
+                              : std::string();
 }
 
 namespace {

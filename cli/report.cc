@@ -58,7 +58,7 @@ Command report_command() {
       [options] { return run_report(*options); }};
   command.add(text_option({.key = "out",
                            .unit = "FILE",
-                           .help = "write one HTML page, which asks nothing of any network (Markdown with "
+                           .help = "write one HTML page, which loads nothing from a network (Markdown with "
                                    "--markdown)",
                            .fallback = "none written"},
                           options->out));
@@ -74,13 +74,13 @@ Command report_command() {
   command.add(
       text_option({.key = "fold",
                    .unit = "on|off",
-                   .help = "on: simulate and show one rank of each class of like ranks; off: every rank",
+                   .help = "on: simulate and show one rank of each class of symmetric ranks; off: every rank",
                    .fallback = "on"},
                   options->fold));
   command.add(count_option({.key = "jobs",
                             .unit = "J",
-                            .help = "simulating processes; the answer is the same whatever it is",
-                            .fallback = "0, one a processor"},
+                            .help = "number of simulating processes; the answer does not depend on it",
+                            .fallback = "0, one per processor core"},
                            options->jobs, {0, kMostJobs}));
   command.add(options->output.setting());
   return command;

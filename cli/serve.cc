@@ -29,10 +29,10 @@ int run_serve(const ServeOptions& options) {
 
 Command serve_command() {
   const auto options = std::make_shared<ServeOptions>();
-  Command command{
-      "serve", "the report as a live page: move controls, and plan, timeline and cost follow", {}, [options] {
-        return run_serve(*options);
-      }};
+  Command command{"serve",
+                  "serves the report as a live page: move controls, and plan, timeline and cost follow",
+                  {},
+                  [options] { return run_serve(*options); }};
   command.add(count_option({.key = "port",
                             .unit = "P",
                             .help = "port on the loopback address, 127.0.0.1; 0: any that is free",

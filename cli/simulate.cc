@@ -67,7 +67,7 @@ Command simulate_command() {
           {plan_option(options->plan),
            text_option({.key = "fold",
                         .unit = "on|off",
-                        .help = "on: simulate one rank of each class of equal ranks; off: every rank",
+                        .help = "on: simulate one rank of each class of symmetric ranks; off: every rank",
                         .fallback = "on"},
                        options->fold),
            detail_option(options->detail),

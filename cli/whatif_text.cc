@@ -32,7 +32,8 @@ std::string headline(const whatif::Result& result) {
   add_common([](const Job& job) { return job.workload.name; });
   add_common([](const Job& job) { return job.cluster.name; });
   add_common([](const Job& job) { return counted(job.cluster.devices(), "device"); });
-  add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
+  add_common(
+      [](const Job& job) { return fmt::format("global batch {}", with_commas(job.training.global_batch)); });
   add_common([](const Job& job) { return sequences_text(job.training); });
   add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
   add_common([](const Job& job) { return std::string(name_of(job.training.optimizer)); });

@@ -201,7 +201,7 @@ Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job
                         std::optional<Tuning>* tuning) {
   const Mechanics& m = strategy.mechanics;
   if (m.one_node && job->cluster.nodes() > 1)
-    throw UserError(fmt::format("{} nodes", job->cluster.nodes()), "the devices of one node");
+    throw UserError(fmt::format("one process on {} nodes", job->cluster.nodes()), "the devices of one node");
   if (strategy.rendezvous == Rendezvous::first && m.backups >= job->cluster.devices() &&
       job->cluster.devices() > 1)
     throw UserError(fmt::format("`backups` {} of {} workers", m.backups, job->cluster.devices()),

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace orrery {
 namespace {
@@ -106,14 +107,15 @@ std::vector<Part> by_kind(const Workload& workload, const Sums& sums) {
 std::string of_own_length(const Workload& workload) {
   const int positions = workload.transformer ? workload.transformer->max_positions : 0;
   if (positions <= workload.default_seq_len) return ", the workload's own length";
-  return fmt::format(", the most that is taken unless told otherwise; the model has {} positions", positions);
+  return fmt::format(", the most that is taken unless told otherwise; the model has {} positions",
+                     with_commas(positions));
 }
 
 std::vector<std::string> assumptions(const Description& described, bool own_length) {
   const Workload& workload = described.workload;
   std::vector<std::string> texts;
   if (described.seq_len > 0)
-    texts.push_back(fmt::format("Sequences have {} tokens{}.", described.seq_len,
+    texts.push_back(fmt::format("Sequences have {} tokens{}.", with_commas(described.seq_len),
                                 own_length ? of_own_length(workload) : ""));
   const bool causal = std::any_of(workload.operators.begin(), workload.operators.end(),
                                   [](const Operator& op) { return op.attention && op.attention->causal; });
@@ -121,11 +123,11 @@ std::vector<std::string> assumptions(const Description& described, bool own_leng
   if (described.active_parameters != described.parameters)
     texts.emplace_back("Experts receive equally many tokens.");
   if (workload.published_parameters > 0)
-    texts.push_back(fmt::format(
-        "Its publisher counts {} parameters, {:+.2f}% relative to this count.", workload.published_parameters,
-        100 *
-            (static_cast<double>(workload.published_parameters) / static_cast<double>(described.parameters) -
-             1)));
+    texts.push_back(fmt::format("Its publisher counts {} parameters, {:+.2f}% relative to this count.",
+                                with_commas(workload.published_parameters),
+                                100 * (static_cast<double>(workload.published_parameters) /
+                                           static_cast<double>(described.parameters) -
+                                       1)));
   texts.insert(texts.end(), workload.notes.begin(), workload.notes.end());
   if (!workload.ignored_keys.empty())
     texts.push_back(fmt::format("Ignored of its file: {}.", fmt::join(workload.ignored_keys, ", ")));

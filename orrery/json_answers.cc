@@ -292,7 +292,7 @@ const Record<Simulated>& simulated_record() {
           .with(
               evaluation_record(), [](const S& s) -> const auto& { return s.evaluation; })
           .value("ranks", "of the plan", [](const S& s) { return simulation(s).ranks; })
-          .value("simulated_ranks", "one of each class of like ranks",
+          .value("simulated_ranks", "one of each class of symmetric ranks",
                  [](const S& s) { return simulation(s).simulated_ranks; })
           .value("events", "that were simulated", [](const S& s) { return simulation(s).events; })
           .value("step_ends_s", "of the steps that were simulated",

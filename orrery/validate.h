@@ -31,7 +31,7 @@ void check_memory(const Plan& plan, const Placement& placement, const std::strin
 std::string surprise_on_processors(const Plan& plan, const Placement& placement, const std::string& backend);
 
 // With a simulation that a measurement can be joined to: of every rank up to 64, beyond that of one of each
-// class of like ranks.
+// class of symmetric ranks.
 planner::Evaluation predict(const Plan& plan);
 
 // What an executor's run of a plan says.

@@ -22,7 +22,7 @@ namespace orrery {
 
 struct ReportRequest {
   std::vector<std::string> files;  // plans (.textproto) and answers as JSON, in any order
-  bool fold = true;                // simulate one rank of each class of like ranks; false: every one
+  bool fold = true;                // simulate one rank of each class of symmetric ranks; false: every one
   bool search = true;              // look for the best other plan and the known recipe
   int jobs = 0;                    // processes that simulate; the answer is the same whatever it is
 };

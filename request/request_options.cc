@@ -79,19 +79,18 @@ void add_training(Request& request, std::vector<Setting>& all) {
           "runtime", "NAME|FILE",
           "the training software to model, by its name in `orrery catalog`, or a .textproto that describes "
           "it",
-          fmt::format("{} on GPUs, there {} for general graphs with layer norms and {} for "
-                      "networks without sequences, tables or these, {} on TPUs, {} on localhost "
-                      "and other "
-                      "processors; "
-                      "on GPUs with from_megatron and its like the software that they are for",
-                      default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_graphs).name,
-                      default_runtime(RuntimeUse::gpu_images).name, default_runtime(RuntimeUse::tpu).name,
-                      default_runtime(RuntimeUse::cpu).name)),
+          fmt::format(
+              "on GPUs {}; there {} for general graphs with layer norms, {} for other networks without "
+              "sequences and tables, and where a configuration is imported the software that it is "
+              "for. On TPUs {}, on processors {}",
+              default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_graphs).name,
+              default_runtime(RuntimeUse::gpu_images).name, default_runtime(RuntimeUse::tpu).name,
+              default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
   all.push_back(count_option(
       training(
           "global_batch", "N", "sequences (or samples) per step; 2k is 2,048, 1e3 is 1,000",
-          "1 sequence, or 32 samples, per device; more where a pinned micro_batch or dualpipe-v needs more"),
+          "1 sequence, or 32 samples, per device; more where a pinned micro-batch or dualpipe-v needs more"),
       request.global_batch, {1, kMostSamples, 1024}));
   all.push_back(count_option(
       training("seq_len", "N", "tokens per sequence; 8k is 8,192",
@@ -99,14 +98,15 @@ void add_training(Request& request, std::vector<Setting>& all) {
                "samples are"),
       request.seq_len, {1, 1 << 24, 1024}));
   all.push_back(text_option(training("lengths", "lognormal:MEAN,SD|FILE",
-                                     "lengths of unequal sequences in tokens, longer ones cut to seq_len; a "
-                                     "FILE has one length per line",
-                                     "all sequences are seq_len long"),
+                                     "lengths of unequal sequences in tokens, each cut to at most the tokens "
+                                     "per sequence; a FILE has one length per line",
+                                     "all sequences are of that length"),
                             request.lengths));
   all.push_back(switch_option(
-      training("packed", "",
-               "pack sequences of these lengths into rows of seq_len, with attention inside each sequence "
-               "only; otherwise each micro-batch is padded to its longest sequence"),
+      training(
+          "packed", "",
+          "pack sequences of these lengths into rows of the tokens per sequence, with attention inside each "
+          "sequence only; otherwise each micro-batch is padded to its longest sequence"),
       request.packed));
   all.push_back(switch_option(
       training(

@@ -89,7 +89,7 @@ def plan(workload: PathLike, cluster: PathLike, *, jobs: int = 0, pareto: bool =
 
     options: those of `orrery plan`, each under its key (orrery.options() lists them): nodes, global_batch (samples a
     step), seq_len (tokens), precision, runtime, tp, pp, dp, zero, schedule, …; what is given is not searched.
-    jobs: simulating processes (0: one a processor); the answer is the same whatever it is.
+    jobs: number of simulating processes (0: one per processor core); the answer does not depend on it.
     pareto: look for the whole front of step time, cost, energy and memory.
     progress: called with how many simulations have ended, of how many.
     Raises UserError, and NoAnswer where nothing fits.
@@ -111,7 +111,7 @@ def simulate(plan: Plan | PathLike, *, fold: bool = True, detail: str = "flows",
              timeline: bool = True) -> Simulation:
     """A plan's step in virtual time.
 
-    fold: one rank of each class of like ranks; False: every rank.
+    fold: one rank of each class of symmetric ranks; False: every rank.
     detail: of a collective, "flows" (one a link) or "messages" (step by step, every rank).
     steps: to simulate (0: what the steady state needs).
     timeline: keep when each instruction ran.
@@ -167,7 +167,7 @@ def compare(workload: PathLike, cluster: PathLike, *, strategies: Sequence[str] 
     global_batch: samples a step. seq_len: tokens a sample. horizon_s: seconds of training under trouble (0: by what
     happens). checkpoint_every_s, restart_s, replace_s: seconds. stages: of a pipeline over all devices, whose cuts are
     looked at too (0: none). seed: of what is drawn.
-    jobs: simulations at a time (0: one a processor); the answer is the same whatever it is.
+    jobs: simulations at a time (0: one per processor core); the answer does not depend on it.
     Raises UserError where the batch does not divide over the devices.
     """
     settings = _native.CompareSettings()

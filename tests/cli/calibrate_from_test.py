@@ -247,6 +247,7 @@ class CalibrateFrom(OrreryCase):
         self.assertIn("step_time_s", header)
         (self.folder / "t.csv").write_text(header + "\n" + row + "\n")
         self.refused("calibrate", "dgx-h100", "--from", "t.csv", says="neither a step time nor a throughput")
+        self.assertIn("output of nccl-tests or rccl-tests\n    bandwidth and latency of the links\n", self.done("measurements"))
         self.assertEqual(len(self.json("measurements")["kinds"]), len(self.done("measurements", "--wide").splitlines()) - 1)
 
 

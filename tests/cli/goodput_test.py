@@ -119,7 +119,7 @@ class Goodput(OrreryCase):
         self.assertEqual(int(said.group(1)), cheapest)
         self.assertEqual(int(said.group(3) or said.group(1)), answer["cheapest_spares"])
         spread = answer["time_to_train_s"]
-        self.assertEqual("draw the average out" in text, not spread["p5"] <= spread["mean"] <= spread["p95"])
+        self.assertEqual("pull the average outside" in text, not spread["p5"] <= spread["mean"] <= spread["p95"])
 
     def test_a_checkpoint_is_as_large_as_the_executors(self):
         config = self.folder / "gpt2.json"

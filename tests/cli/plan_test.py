@@ -36,6 +36,16 @@ class Plan(OrreryCase):
             self.assertLessEqual(plan["memory_bytes"]["total"], plan["memory_bytes"]["capacity"])
             self.assertEqual(sum(plan["stage_layers"]), 12)
 
+    def test_says_by_what_plans_are_ranked_where_it_is_not_the_step(self):
+        asked = ["llama3-8b", "dgx-h100", "--nodes", "2", "--global-batch", "32", "--seq-len", "8192"]
+        note = "(ranked by expected regret; --rank nominal ranks by the step)\n"
+        for more in ([], ["--rank", "nominal"]):
+            with self.subTest(more):
+                times = [plan["step_time_s"] for plan in self.json("plan", *asked, *more)["plans"]]
+                self.assertEqual(note in self.done("plan", *asked, *more), times != sorted(times))
+                if more:
+                    self.assertEqual(times, sorted(times))
+
     def test_says_why_in_words_and_numbers(self):
         lines = self.done("plan", *small_gpt2(), "--verbose").splitlines()
         verdict = lines.index(next(l for l in lines if l.startswith(("Proven", "Best found"))))

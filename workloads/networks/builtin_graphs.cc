@@ -202,7 +202,8 @@ const std::vector<BuiltinGraph>& builtin_graphs() {
   static const std::vector<BuiltinGraph> graphs = {
       {"alexnet", "AlexNet on images of 224 x 224.", alexnet},
       {"dlrm", "Recommender on Criteo's display advertising data: 26 tables of width 16, 33.8M rows.", dlrm},
-      {"dlrm-sparse", "The same; gradients of its tables are the rows that were looked up.", dlrm_sparse},
+      {"dlrm-sparse", "dlrm with sparse gradients: of its tables only the rows that were looked up.",
+       dlrm_sparse},
       {"dlrm-terabyte", "Recommender on Criteo's terabyte of clicks: 26 tables of width 128, 187.8M rows.",
        dlrm_terabyte},
       {"mlp-300-100", "Perceptron with 300 and 100 hidden units on images of 28 x 28 (MNIST).", mlp},
