@@ -39,8 +39,8 @@ function answerSection(plan) {
     ? tile('Throughput', `${count(plan.tokens_per_s)} tokens/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`)
     : tile('Throughput', `${count(plan.samples_per_s)} samples/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`);
   const facts = [
-    `${count(plan.parameters)} parameters`, `${plan.devices} devices, ${plan.nodes} node${plan.nodes === 1 ? '' : 's'}`,
-    `global batch ${training.global_batch}`, training.seq_len > 0 && `sequences of ${training.seq_len}`, training.precision,
+    `${count(plan.parameters)} parameters`, `${numbered(plan.devices, 'device')}, ${numbered(plan.nodes, 'node')}`,
+    `global batch ${exact(training.global_batch)}`, training.seq_len > 0 && `sequences of ${exact(training.seq_len)} tokens`, training.precision,
     training.optimizer, `software ${plan.runtime}`, plan.bound_by && `bound by ${plan.bound_by}`,
   ].filter(Boolean);
   return [
@@ -50,7 +50,7 @@ function answerSection(plan) {
     (plan.warnings || []).map((text) => el('p', { class: 'warning' }, text)),
     plan.rests_on_words && el('p', {}, 'This rests on ', plan.rests_on_words, '.'),
     plan.search && el('p', { class: 'soft' }, plan.search.refusal ? `The search finds no other plan: ${plan.search.refusal}`
-      : `${plan.search.answer ? 'It is the search’s answer' : 'It is not the search’s answer'}: ${count(plan.search.candidates)} candidates, ${plan.search.proven ? 'proven best under this model' : `best found, within ${percent(plan.search.gap)} of the bound`}.`),
+      : `${plan.search.answer ? 'It is the search’s answer' : 'It is not the search’s answer'}: ${exact(plan.search.candidates)} candidates, ${plan.search.proven ? 'proven best under this model' : `best found, within ${percent(plan.search.gap)} of the bound`}.`),
   ];
 }
 

@@ -13,6 +13,9 @@ function scaled(value, units, step) {
 const bytes = (value) => scaled(value, ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'], 1024);
 const rate = (value) => `${scaled(value, ['B', 'kB', 'MB', 'GB', 'TB', 'PB'], 1000)}/s`;
 const count = (value) => (Math.abs(value) < 1e6 ? counted.format(value) : scaled(value, ['', 'k', 'M', 'B', 'T'], 1000));
+// What is counted one by one has all its digits: "131,072", "1 node", "1,024 nodes".
+const exact = (value) => value.toLocaleString('en-US');
+const numbered = (value, what) => `${exact(value)} ${what}${value === 1 ? '' : 's'}`;
 // On an axis: without zeros behind the point.
 const plain = (text) => text.replace(/(\.\d*?)0+(?=[ %])/, '$1').replace(/\.(?=[ %])/, '');
 const energy = (joules) => (joules < 3.6e9 ? `${counted.format(Number((joules / 3.6e6).toPrecision(3)))} kWh` : `${counted.format(joules / 3.6e9)} MWh`);

@@ -28,7 +28,7 @@ function deviceSteps() {
 function devicesText(value) {
   const cluster = clusterAsked();
   const nodes = cluster ? Math.max(1, Number(value) / cluster.devices) : 1;
-  return `${count(Number(value))} (${count(nodes)} node${nodes === 1 ? '' : 's'})`;
+  return `${exact(Number(value))} (${numbered(nodes, 'node')})`;
 }
 
 const named = (list) => list.map((one) => [one.name, one.name]);
@@ -40,8 +40,8 @@ const fields = [
   { key: 'workload', name: 'Model', options: () => choices.workloads.map((one) => [one.name, `${one.name} (${count(one.parameters)})`]), fallback: 'llama3-70b' },
   { key: 'cluster', name: 'Cluster', options: () => named(choices.clusters), fallback: 'dgx-h100' },
   { key: 'gpus', name: 'Devices', steps: deviceSteps, text: devicesText, fallback: '512' },
-  { key: 'global_batch', name: 'Global batch', steps: () => powers(1, choices.most.global_batch), text: (value) => count(Number(value)), fallback: '512' },
-  { key: 'seq_len', name: 'Tokens per sequence', steps: () => powers(128, choices.most.seq_len), text: (value) => count(Number(value)), shown: () => modelAsked()?.seq_len > 0, fallback: () => String(modelAsked()?.seq_len || '') },
+  { key: 'global_batch', name: 'Global batch', steps: () => powers(1, choices.most.global_batch), text: (value) => exact(Number(value)), fallback: '512' },
+  { key: 'seq_len', name: 'Tokens per sequence', steps: () => powers(128, choices.most.seq_len), text: (value) => exact(Number(value)), shown: () => modelAsked()?.seq_len > 0, fallback: () => String(modelAsked()?.seq_len || '') },
   { key: 'network', name: 'Bandwidth between nodes', steps: () => times, text: timesText, fallback: '1' },
   { key: 'device', name: 'Device', options: () => [['', `the cluster’s: ${clusterAsked()?.device}`], ...named(choices.devices.filter((one) => one.vendor === clusterAsked()?.vendor && one.name !== clusterAsked()?.device))], fallback: '' },
   { heading: 'A whole run' },
@@ -53,8 +53,8 @@ const fields = [
   { key: 'device-speed', name: 'Speed of a device', steps: () => times, text: timesText, fallback: '1' },
   { key: 'device-memory', name: 'Memory of a device', steps: () => times, text: timesText, fallback: '1' },
   { more: 'More: training' },
-  { key: 'precision', name: 'Precision', options: () => own(['bf16', 'fp16', 'fp8', 'tf32', 'fp32']), fallback: '' },
-  { key: 'optimizer', name: 'Optimizer', options: () => own(['adam', 'momentum', 'sgd']), fallback: '' },
+  { key: 'precision', name: 'Precision', options: () => own(['bf16', 'fp16', 'fp8', 'fp4', 'tf32', 'fp32']), fallback: '' },
+  { key: 'optimizer', name: 'Optimizer', options: () => own(['adam', 'adamw', 'momentum', 'sgd']), fallback: '' },
   { key: 'runtime', name: 'Software', options: () => own(choices.runtimes.map((one) => one.name)), fallback: '' },
   { key: 'objective', name: 'Minimise', options: () => [['', 'time of a step'], ['cost', 'cost'], ['energy', 'energy'], ['memory', 'memory']], fallback: '' },
   { more: 'More: the plan' },

@@ -84,7 +84,7 @@ function runTiles(plan, run) {
   if (energy_j) list.push(tile('and use', energy(energy_j), 'devices and hosts'));
   if (run) {
     list.push(tile('Goodput', percent(run.goodput), `of the time counts; ${count(run.interruptions.mean)} interruptions, one every ${seconds(run.mtti_s)}; supposed: ${seconds(run.detect_s)} until one is noticed, ${seconds(run.restart_s)} to start again`),
-      tile('A checkpoint', `every ${count(run.checkpoint_every_steps)} steps`, `it stops training for ${seconds(run.checkpoint_s)}; Young’s rule says every ${seconds(run.closed_form.young_interval_s)}`));
+      tile('A checkpoint', `every ${numbered(run.checkpoint_every_steps, 'step')}`, `it stops training for ${seconds(run.checkpoint_s)}; Young’s rule says every ${seconds(run.closed_form.young_interval_s)}`));
   }
   return el('dl', { class: 'tiles' }, list);
 }

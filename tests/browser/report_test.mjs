@@ -26,6 +26,27 @@ before(async () => {
 });
 after(() => browser?.close());
 
+test('a plan that leaves its one device nearly empty shows what it holds', async () => {
+  const file = join(folder, 'small.html');
+  orrery('plan', 'gpt2-tiny', 'dgx-a100', '--gpus', 1, '--global-batch', 8, '--out', 'small');
+  orrery('report', 'small', '--search', 'off', '--out', file);
+  const { page, kept, close } = await open(browser, address(file));
+  await page.waitForSelector('section');
+  assert.match(await page.locator('.facts').innerText(), /1 device, 1 node\s+global batch 8\s+sequences of 128 tokens/);
+  await drawAll(page);
+  assert.match(await page.locator('section', { hasText: 'Memory over a step' }).last().innerText(), /The capacity, 79\.\d GiB, is far above/);
+  // Less than the half of the picture is white: the scale is what the plan holds.
+  const filled = await page.evaluate(() => {
+    const canvas = allCharts.find((made) => made.box.getAttribute('aria-label').startsWith('Memory of a device')).box.querySelector('canvas');
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer), counts = new Map();
+    for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+    return 1 - Math.max(...counts.values()) / pixels.length;
+  });
+  assert.ok(filled > 0.4, `${filled} of the picture`);
+  checkQuiet(kept, 'file:');
+  await close();
+});
+
 for (const [look, options] of [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }], ['projector', { viewport: { width: 2560, height: 1440 } }]]) {
   test(`every part is there, quiet, legible and in its place: ${look}`, async () => {
     const { page, kept, close } = await open(browser, address(all), options);

@@ -116,6 +116,14 @@ test('controls move the answer, older questions are given up, and the address is
   await again.close();
 });
 
+test('counts in the controls have all their digits', async () => {
+  const { page, close } = await open(browser, `${server.url}/?workload=gpt2&cluster=dgx-a100&gpus=16384&global_batch=65536&seq_len=131072`);
+  await page.waitForFunction(() => document.querySelectorAll('output').length > 3);
+  const shown = await page.locator('output').allTextContents();
+  for (const text of ['16,384 (2,048 nodes)', '65,536', '131,072']) assert.ok(shown.includes(text), shown.join());
+  await close();
+});
+
 test('Copy link copies the question', async () => {
   const { page, close } = await at(small);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
