@@ -81,7 +81,7 @@ function linksSection(plan) {
   const text = (at) => (at.dataType === 'edge' ? edgeText(edges[at.dataIndex]) : network.vertices[at.dataIndex].name);
   const busiest = edges.map((edge, i) => i).sort((a, b) => edges[b].utilization - edges[a].utilization);
   const symbols = ['rect', 'diamond', 'triangle', 'roundRect', 'roundRect'];
-  const shown = network.drawn < network.nodes ? ` The first ${network.drawn} of ${network.nodes} nodes are drawn.` : '';
+  const shown = network.drawn < network.nodes ? ` The first ${exact(network.drawn)} of ${exact(network.nodes)} nodes are drawn.` : '';
   let made = null;
   made = chart({
     label: `Use of the links of ${network.drawn} nodes, drawn on their topology`,
@@ -116,6 +116,6 @@ function linksSection(plan) {
       };
     },
   });
-  const rows = network.kinds.map((kind) => [kind.kind, count(kind.links), rate(kind.bandwidth_bytes_per_s), percent(kind.mean_utilization), percent(kind.most_utilization), bytes(kind.bytes)]);
+  const rows = network.kinds.map((kind) => [kind.kind, exact(kind.links), rate(kind.bandwidth_bytes_per_s), percent(kind.mean_utilization), percent(kind.most_utilization), bytes(kind.bytes)]);
   return [made.figure, tableOf(['links', 'number', 'each', 'mean use', 'most', 'bytes in all'], rows, { label: 'Links by kind' })];
 }

@@ -15,8 +15,8 @@ function scalingChart(scaling) {
   const least = Math.min(...points.map((point) => point[0])), most = Math.max(...points.map((point) => point[0])) * 2;
   const first = points.find((point) => point[0] === least);
   const along = (f) => Array.from({ length: 49 }, (value, i) => least * (most / least) ** (i / 48)).map((n) => [n, f(n)]);
-  const fitText = (fit) => `${lawNames[fit.law]}: serial share ${percent(fit.serial, 3)}${fit.pairs ? `, ${fit.pairs.toPrecision(2)} of each pair${fit.most_devices ? `, most at ${count(Math.round(fit.most_devices))} devices` : ''}` : ''} (off by ${percent(fit.error, 2)})`;
-  const text = (point) => `${count(point[0])} devices: ${count(point[1])} ${unit}/s (${count(point[2])} to ${count(point[3])}), ${percent(point[1] / point[0] / (first[1] / first[0]))} of the first point's rate a device`;
+  const fitText = (fit) => `${lawNames[fit.law]}: serial share ${percent(fit.serial, 3)}${fit.pairs ? `, ${fit.pairs.toPrecision(2)} of each pair${fit.most_devices ? `, most at ${exact(Math.round(fit.most_devices))} devices` : ''}` : ''} (off by ${percent(fit.error, 2)})`;
+  const text = (point) => `${exact(point[0])} devices: ${count(point[1])} ${unit}/s (${count(point[2])} to ${count(point[3])}), ${percent(point[1] / point[0] / (first[1] / first[0]))} of the first point's rate a device`;
   return [
     chart({
       label: `${unit} a second by devices, with laws of scaling fitted`,
@@ -37,7 +37,7 @@ function scalingChart(scaling) {
           ...scaling.fits.map((fit, i) => ({ name: lawNames[fit.law], type: 'line', symbol: 'none', color: palette().series[i + 1], data: along((n) => lawRate(fit, n)), lineStyle: { type: ['solid', 'dashed', [8, 3, 2, 3]][i] } })),
         ],
       }),
-      table: [['devices', `${unit}/s`, '90% interval'], points.map((point) => [count(point[0]), count(point[1]), `${count(point[2])} to ${count(point[3])}`])],
+      table: [['devices', `${unit}/s`, '90% interval'], points.map((point) => [exact(point[0]), count(point[1]), `${count(point[2])} to ${count(point[3])}`])],
     }).figure,
     scaling.fits.length > 0 && el('ul', {}, scaling.fits.map((fit) => el('li', {}, fitText(fit)))),
   ];

@@ -138,7 +138,7 @@ function ranksChart(plan, timeline) {
     const one = striped.drawn[series][at];
     return `${rankName(timeline.rows[one.row])}: ${partName(timeline.parts[one.part])}, ${striped.time(one)}`;
   };
-  const folded = timeline.simulated_ranks < timeline.ranks ? ` One rank of each class of symmetric ranks is simulated: ${timeline.simulated_ranks} of ${timeline.ranks}.` : '';
+  const folded = timeline.simulated_ranks < timeline.ranks ? ` One rank of each class of symmetric ranks is simulated: ${exact(timeline.simulated_ranks)} of ${exact(timeline.ranks)}.` : '';
   const less = timeline.rows.length < timeline.simulated_ranks ? ` Shown are ${timeline.rows.length}.` : '';
   const coarse = timeline.resolution_s > 0 ? `, down to ${seconds(timeline.resolution_s)}` : '';
   self = chart({

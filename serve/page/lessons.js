@@ -28,7 +28,7 @@ function lawChart({ label, caption, x, y, series, height = 315 }) {
 }
 
 const along = (from, to, f, count2 = 49) => Array.from({ length: count2 }, (value, i) => from * (to / from) ** (i / (count2 - 1))).map((at) => [at, f(at)]);
-const whole = (value) => count(Number(value));
+const whole = (value) => exact(Number(value));
 
 // ---- a ring, step by step: whose contributions each rank's chunks hold ----
 function ringStates(n) {
@@ -206,7 +206,7 @@ const lessonList = [
           x: { name: 'between checkpoints', format: seconds, log: 10, min: first, max: last }, y: { name: 'goodput', format: (value) => percent(value), max: 1, min: Math.floor(20 * Math.min(...points.map((point) => point[1]))) / 20 },
           series: [{ name: 'formula', data: along(first, last, law), colour: 1 }, { name: 'simulated', data: points, points: true, colour: 0 }],
         }),
-        tableOf(['between checkpoints', 'steps', 'goodput', 'lost to saving', 'lost to computing again'], told.points.map((one) => [seconds(one.every_s), count(one.every), percent(one.goodput), percent(one.checkpoint), percent(one.rework)]), { label: 'What is lost' }),
+        tableOf(['between checkpoints', 'steps', 'goodput', 'lost to saving', 'lost to computing again'], told.points.map((one) => [seconds(one.every_s), exact(one.every), percent(one.goodput), percent(one.checkpoint), percent(one.rework)]), { label: 'What is lost' }),
       ];
     },
     question: 'Twice too often or twice too rarely: what does it cost? Four times as many machines: by what factor does the loss grow at the best interval?',

@@ -58,7 +58,7 @@ TEST_CASE("of experts those that a token meets are active") {
 TEST_CASE("what is assumed is said, and what cannot be is refused") {
   const Description own = describe(load_workload("gpt2"));
   REQUIRE_FALSE(own.assumed.empty());
-  CHECK_THAT(own.assumed.front(), Catch::Contains("1024 tokens, the workload's own"));
+  CHECK_THAT(own.assumed.front(), Catch::Contains("1,024 tokens, the workload's own"));
   const Description given = describe(load_workload("gpt2"), 256, DType::fp32);
   CHECK_THAT(given.assumed.front(), Catch::Contains("256 tokens") && !Catch::Contains("own"));
   CHECK(given.weight_bytes == 2 * own.weight_bytes);
