@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "base/suggest.h"
 #include "cost/precision.h"
+#include "topologies/node_counts.h"
 
 namespace orrery::planner {
 
@@ -42,6 +43,12 @@ constexpr std::array<Target, 13> kTargets = {{
     {ExportTarget::simgrid, "simgrid", export_simgrid},
 }};
 
+std::string_view name_of(ExportTarget target) {
+  return std::find_if(kTargets.begin(), kTargets.end(),
+                      [target](const Target& one) { return one.target == target; })
+      ->name;
+}
+
 // Software that trains in 8 and 4 bits stops on devices without such units; wider types it emulates.
 void refuse_narrow(const Plan& plan) {
   const DType precision = plan.job->training.precision;
@@ -58,6 +65,17 @@ void refuse_devices(const Plan& plan) {
       if (device.vendor == vendor)
         throw UserError(fmt::format("a plan for {} can be exported to chakra and simgrid alone", device.name),
                         "expected GPUs or processors for any other `to`");
+}
+
+// Every launcher starts as many processes on each node.
+void refuse_unequal_nodes(const Plan& plan, ExportTarget target) {
+  const auto& groups = plan.job->cluster.groups;
+  for (const NodeGroup& group : groups)
+    if (group.node.devices != groups.front().node.devices)
+      throw UserError(
+          fmt::format("{} cannot be exported to {}: its nodes have {} and {} devices", plan.job->cluster.name,
+                      name_of(target), groups.front().node.devices, group.node.devices),
+          "expected as many on each");
 }
 
 }  // namespace
@@ -84,6 +102,7 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
   if (target != ExportTarget::simgrid) {
     refuse_narrow(plan);
     refuse_devices(plan);
+    refuse_unequal_nodes(plan, target);
   }
   if (target == ExportTarget::kubernetes) return export_kubernetes(plan, options.job);
   for (const Target& one : kTargets)
@@ -251,6 +270,17 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
       counted_micro_batches(plan.micro_batches()), counted(c.micro_batch, "sample"), t.global_batch,
       t.seq_len > 0 ? fmt::format(", sequences of {} tokens", t.seq_len) : "", workload.parameters(),
       trained < workload.parameters() ? fmt::format(", {} of them trained", trained) : "");
+  if (const auto& groups = plan.job->cluster.groups; groups.size() > 1) {
+    std::vector<std::string> kinds;
+    for (const NodeGroup& group : groups)
+      kinds.push_back(
+          fmt::format("{} of {}", counted(group.count, "node"), name_of(plan.job->cluster, group)));
+    text += fmt::format(
+        "# NOTE: the plan lays its ranks over {}, in this order: keep it, by a list of hosts or by the "
+        "hosts' "
+        "names, which torchrun sorts\n",
+        fmt::join(kinds, ", then "));
+  }
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
   if (model == ModelIs::by_script)

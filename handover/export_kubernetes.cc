@@ -187,8 +187,8 @@ std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob kind
   const int nodes = nodes_used(plan);
   if (nodes > 1)
     trainer.notes.emplace_back(
-        "torchrun numbers nodes as they meet: ranks that the plan puts side by side on nodes may be farther "
-        "apart; pods are asked into one zone, set topologyKey to your label of a rack or switch");
+        "torchrun numbers nodes by their pods' names: ranks that the plan puts side by side on nodes may be "
+        "farther apart; pods are asked into one zone, set topologyKey to your label of a rack or switch");
   if (over_rdma(plan))
     trainer.notes.emplace_back(
         "the plan's network is RDMA: add your cluster's resource for its ports (e.g. rdma/…) to the limits, "

@@ -15,8 +15,8 @@ std::vector<ExportedFile> export_ray(const Plan& plan) {
   Trainer trainer = trainer_for(plan, "ray");
   if (nodes_used(plan) > 1)
     trainer.notes.emplace_back(
-        "torchrun numbers nodes as they meet: ranks that the plan puts side by side on nodes may be farther "
-        "apart");
+        "torchrun numbers nodes by their hosts' names: ranks that the plan puts side by side on nodes may be "
+        "farther apart");
   trainer.notes.emplace_back(
       "Ray restarts the whole job up to three times; it begins anew unless the arguments name checkpoints");
   std::string job = fmt::format(

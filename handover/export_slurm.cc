@@ -26,8 +26,8 @@ std::vector<ExportedFile> export_slurm(const Plan& plan) {
   Trainer trainer = trainer_for(plan, "slurm");
   if (nodes_used(plan) > 1)
     trainer.notes.emplace_back(
-        "torchrun numbers nodes as they meet, not by Slurm's order: ranks that the plan puts side by side "
-        "on nodes may be farther apart");
+        "torchrun numbers nodes by their hosts' names (n10 before n2), not by Slurm's order: ranks that the "
+        "plan puts side by side on nodes may be farther apart");
   trainer.notes.emplace_back("a requeued job begins anew unless the arguments name checkpoints to load");
 
   // script_head's first line is the interpreter's.

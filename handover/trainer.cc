@@ -11,13 +11,6 @@ namespace orrery::planner {
 namespace {
 
 void check_nodes(const Plan& plan, std::string_view target) {
-  const auto& groups = plan.job->cluster.groups;
-  for (const NodeGroup& group : groups)
-    if (group.node.devices != groups.front().node.devices)
-      throw UserError(
-          fmt::format("{} cannot be exported to {}: its nodes have {} and {} devices", plan.job->cluster.name,
-                      target, groups.front().node.devices, group.node.devices),
-          "expected as many on each");
   if (plan.choices.world() % ranks_per_node(plan) != 0)
     throw UserError(fmt::format("a plan of {} ranks on nodes of {} devices cannot be exported to {}",
                                 plan.choices.world(), ranks_per_node(plan), target),

@@ -210,3 +210,25 @@ TEST_CASE("Kubernetes is refused processors, and names of jobs are names of DNS"
   CHECK_THROWS_WITH(export_plan(plan, ExportTarget::kubernetes), Catch::Contains("no resource"));
   CHECK(files_of(plan, ExportTarget::slurm).at("job.sbatch").find("--gpus") == std::string::npos);
 }
+
+TEST_CASE("nodes of several kinds are handed over in the plan's order, with as many devices on each") {
+  Plan plan = plan_for("megatron-core", 16);
+  const auto job = std::make_shared<Job>(*plan.job);
+  NodeGroup& first = job->cluster.groups.front();
+  first.count = 1;
+  first.node.name = "fast";
+  job->cluster.groups.push_back(first);
+  job->cluster.groups.back().node.name = "slow";
+  plan.job = job;
+  for (const ExportTarget target : {ExportTarget::megatron, ExportTarget::deepspeed, ExportTarget::slurm}) {
+    const ExportedFile script = export_plan(plan, target).front();
+    CHECK_THAT(script.content,
+               Catch::Contains("# NOTE: the plan lays its ranks over 1 node of fast, then 1 node of slow"));
+  }
+  job->cluster.groups.back().node.devices = 4;
+  for (const ExportTarget target :
+       {ExportTarget::megatron, ExportTarget::nemo, ExportTarget::torchtitan, ExportTarget::torchrun,
+        ExportTarget::deepspeed, ExportTarget::horovod, ExportTarget::slurm})
+    CHECK_THROWS_WITH(export_plan(plan, target), Catch::Contains("its nodes have 8 and 4 devices"));
+  CHECK_NOTHROW(export_plan(plan, ExportTarget::simgrid));
+}
