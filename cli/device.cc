@@ -50,7 +50,8 @@ std::string narrowed(const DeviceOutlook& outlook, bool all) {
 
 int run_device(const DeviceOptions& options) {
   if (options.print_template == !options.file.empty())
-    throw UserError(options.print_template ? "FILE and --template together" : "neither FILE nor --template",
+    throw UserError(options.print_template ? "FILE and --template exclude each other"
+                                           : "neither FILE nor --template is given",
                     "expected one of them");
   if (options.print_template) {
     fmt::print("{}", device_template());

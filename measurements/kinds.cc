@@ -204,8 +204,7 @@ void read(const Source& source, const Context& context, Measurements* measuremen
   if (kind == nullptr && source.head().find_first_not_of(" \t\r\n") == std::string::npos)
     throw UserError(source.name(), 0, "is empty", "expected " + names_of_kinds());
   if (kind == nullptr)
-    throw UserError(source.name(), 0, "is of no kind of measurement that is known",
-                    "expected " + names_of_kinds());
+    throw UserError(source.name(), 0, "holds no known kind of measurement", "expected " + names_of_kinds());
   const std::size_t steps = measurements->steps.size(), collectives = measurements->collectives.size();
   kind->read(source, context, measurements);
   measurements->files.push_back({source.name(), std::string(kind->name),

@@ -11,14 +11,15 @@ namespace orrery {
 Cluster discover(const DiscoverRequest& request) {
   const bool of_nccl = !request.nccl_topology.empty(), of_nvidia = !request.nvidia_smi.empty();
   if (of_nccl + of_nvidia + request.gpus > 1)
-    throw UserError("several machines to describe", "one of `nccl_topology`, `nvidia_smi` and `gpus`");
+    throw UserError("several machines are to be described",
+                    "one of `nccl_topology`, `nvidia_smi` and `gpus`");
   if (!of_nvidia && request.port_bytes_per_s > 0)
     throw UserError("`port_rate` without `nvidia_smi`", "expected `nvidia_smi` beside it");
   if (!of_nvidia && !of_nccl && request.pcie_bytes_per_s > 0)
     throw UserError("`pcie_rate` without a file", "expected `nvidia_smi` or `nccl_topology` beside it");
   if (!request.device.empty()) {
     if (!of_nccl && !of_nvidia && !request.gpus)
-      throw UserError("`device` for this machine's processor cores",
+      throw UserError("`device` says nothing of this machine's processor cores",
                       "expected `nvidia_smi`, `nccl_topology` or `gpus` beside it");
     catalog_device(request.device);
   }

@@ -78,10 +78,12 @@ planner::CheckpointTimes checkpoint_times(const GoodputRequest& request, const C
 
 void check(const GoodputRequest& request) {
   const TrainingLength& length = request.length;
-  if (length.tokens.has_value() + length.samples.has_value() + length.steps.has_value() != 1)
-    throw UserError("how long the run is", "expected one of `tokens`, `samples` and `steps`");
+  const int lengths = length.tokens.has_value() + length.samples.has_value() + length.steps.has_value();
+  if (lengths != 1)
+    throw UserError(lengths == 0 ? "the length of the run is not said" : "the run has several lengths",
+                    "expected one of `tokens`, `samples` and `steps`");
   if (!(request.mtbf_device_hours > 0))
-    throw UserError("how often devices fail", "expected `mtbf_device_hours` above 0");
+    throw UserError("how often devices fail is not said", "expected `mtbf_device_hours` above 0");
   if (request.runs < 1) throw UserError(fmt::format("`runs` {}", request.runs), "expected at least 1");
   if (!request.repair_hours && (request.spares > 0 || request.elastic))
     throw UserError(
