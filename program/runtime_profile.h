@@ -118,9 +118,7 @@ struct Abilities {
   std::vector<int> zero, zero_in_pipeline;  // stages above 0
   std::vector<std::string> dimensions;
   bool shard_groups = false;
-  // "sequence_parallel", "selective", "zero_0_beside_others", "compiled_split_backward", "whole_sequences":
-  // what others have without saying (proto/runtime_profile.proto)
-  std::vector<std::string> without;
+  std::vector<std::string> without;  // what others have without saying (proto/runtime_profile.proto)
   std::vector<std::string>
       recompute_modules;  // that selective recomputation can be told; none: it has its own
   bool operator==(const Abilities&) const = default;
