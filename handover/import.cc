@@ -521,6 +521,12 @@ class DeepSpeed {
     if (const auto beside = s_.flag("tensor_parallel.tp_overlap_comm")) runtime.overlap_tensor = *beside;
     if (s_.flag("activation_checkpointing.cpu_checkpointing").value_or(false))
       runtime.host_activation_layers = kMostCount;  // all there are
+    // Turned off, as most files say it, it is nothing that is missing from the plan.
+    constexpr const char* kShared = "activation_checkpointing.partition_activations";
+    if (s_.flag(kShared).value_or(false)) {
+      result_.ignored.push_back(ignored_because("deepspeed", kShared));
+      --result_.read;
+    }
     s_.tell_rest("deepspeed", &result_);
     return std::move(result_);
   }

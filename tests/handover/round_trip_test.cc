@@ -253,11 +253,13 @@ TEST_CASE("plans return from DeepSpeed's JSON as they were, but for what it cann
         Variant{"tensor ranks, whose batch it does not say", 8,
                 [](Choices& c) { c.tp = 2, c.micro_batch = 2, c.zero = 2; }},
         Variant{"ZeRO-2, nothing overlaps", 16,
-                [](Choices& c) { c.zero = 2, c.overlap_grad_reduce = false; }}}) {
+                [](Choices& c) { c.zero = 2, c.overlap_grad_reduce = false; }},
+        Variant{"layers run again", 16, [](Choices& c) { c.zero = 2, c.recompute = Recompute::full; }}}) {
     const Plan plan = plan_of(variant, "llama3-8b");
     const std::string json = text_of_file(export_plan(plan, ExportTarget::deepspeed), "ds_config.json");
     Imported read = import_deepspeed(json, "ds_config.json");
     settle_batch(&read, &read.pins, variant.devices);
+    for (const std::string& one : read.ignored) CHECK_THAT(one, !Catch::Contains("is not planned"));
     CHECK_FALSE(read.pins.recompute);  // the script's
     read.pins.recompute = plan.choices.recompute;
     INFO(variant.name << "\n" << json);
