@@ -273,7 +273,8 @@ std::string with_shorter_sequences(const JobPtr& job, const Pins& pins, const Li
     auto shorter = std::make_shared<Job>(*job);
     shorter->training.seq_len = seq_len;
     if (fits(shorter, pins, likely))
-      return fmt::format("It fits with sequences of {} tokens: {}", seq_len, fastest(shorter, pins, likely));
+      return fmt::format("It fits with sequences of {} tokens: {}", with_commas(seq_len),
+                         fastest(shorter, pins, likely));
   }
   return {};
 }

@@ -599,7 +599,7 @@ SearchResult beyond_replicas(const std::shared_ptr<const Job>& job, const Pins& 
   any->runtime.abilities = default_runtime(RuntimeUse::gpu).abilities;
   SearchResult result = searched(any, pins, options);
   const Choices& best = result.plans.front().plan.choices;
-  const auto unable = why_cannot_run(job->runtime, best);
+  const auto unable = why_cannot_run(job->runtime, job->workload, best);
   if (!unable) return result;
   result.beyond_replicas =
       fmt::format("{}, but data parallelism alone cannot be had here{}.", *unable,

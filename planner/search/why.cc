@@ -285,7 +285,7 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
   for (std::string& warning : warnings_about(best.plan)) found.push_back(std::move(warning));
-  const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
+  const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.job->workload, best.plan.choices);
   if (unable && !any_runtime)
     found.push_back(fmt::format("{}, so this runtime cannot run the plan of the answer", *unable));
   return found;

@@ -75,10 +75,6 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const W
   return {};
 }
 
-std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices) {
-  return why_cannot_run(runtime, Workload{}, choices);
-}
-
 RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   RuntimeProfile result = runtime;
   if (pins.any_runtime) result.abilities.reset();

@@ -13,8 +13,6 @@ namespace orrery::planner {
 // schedule"; nothing where it can, or where its profile does not say what it can.
 std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Workload& workload,
                                           const Choices& choices);
-// The same of a workload without experts.
-std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices);
 
 // Whether the runtime splits sequences wherever the workload has tensor ranks.
 bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workload);

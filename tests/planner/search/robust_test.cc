@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -90,6 +93,15 @@ TEST_CASE("a pin that the runtime cannot run is answered with a warning that say
   const SearchResult result = planner::search(make_job("gpt2", "dgx-a100", 8, 32, 256), pins, {});
   REQUIRE(result.warnings.size() == 1);
   CHECK_THAT(result.warnings.front(), Catch::Contains("no zero-bubble schedule"));
+  Pins whole;  // sequences, beside experts
+  whole.tp = 2;
+  whole.pp = whole.ep = 4;
+  whole.sequence_parallel = false;
+  SearchOptions options;
+  options.top = 1;
+  const auto experts = make_job("mixtral-8x7b", "dgx-h100", 32, 64, 4096, "megatron-core");
+  CHECK_THAT(fmt::format("{}", fmt::join(planner::search(experts, whole, options).warnings, "\n")),
+             Catch::Contains("splits sequences wherever there are tensor ranks beside experts"));
 }
 
 TEST_CASE("sequences longer than the model's table of positions are answered with a warning") {
