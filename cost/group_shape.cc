@@ -93,6 +93,7 @@ struct Inside {
   double all_pairs_bandwidth_bytes_per_s = 0;
   double to_one_bandwidth_bytes_per_s = 0;
   double bridge_bandwidth_bytes_per_s = 0;
+  int bridges = 1;
 };
 
 PathClass path_of(IntraKind kind) {
@@ -195,6 +196,8 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
     const int per_bridge = type.intra.devices_per_bridge;
     if (locals.front() / per_bridge != locals.back() / per_bridge) {
       result.bridge_bandwidth_bytes_per_s = type.intra.bridge_bandwidth_bytes_per_s;
+      for (std::size_t i = 1; i < locals.size(); ++i)
+        if (locals[i] / per_bridge != locals[i - 1] / per_bridge) ++result.bridges;
     }
   }
   const bool shares = members.devices.size() > 1 &&
@@ -365,6 +368,7 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
           narrowest(shape.to_one_bandwidth_bytes_per_s, here.to_one_bandwidth_bytes_per_s);
       shape.bridge_bandwidth_bytes_per_s =
           narrowest(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s);
+      shape.bridges = std::max(shape.bridges, here.bridges);
     }
     if (shape.nodes > 1) {
       const Ports here = ports(cluster, node, members);

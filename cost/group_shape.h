@@ -23,6 +23,8 @@ struct GroupShape {
   double to_one_bandwidth_bytes_per_s = 0;
   // PCIe: between host bridges, where members sit under several; else 0.
   double bridge_bandwidth_bytes_per_s = 0;
+  int bridges = 1;        // that the members of a node sit under
+  double at_bridges = 1;  // groups that cross a bridge at once: the rate above is a share of it
   double inter_bandwidth_bytes_per_s =
       0;                       // of the ports that the group's members of one node can use, together
   double inter_latency_s = 0;  // without wide_s

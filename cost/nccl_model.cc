@@ -49,6 +49,7 @@ struct Rates {
   const LinkClass* profile;
   double intra_nominal;  // a device's link
   double intra;          // achieved by rings of long messages
+  double at_bridge;      // of that, what others that cross the bridge leave; not above intra
   double inter;          // achieved by all ports of a node
   double port;           // achieved by one port
   double most_ll;        // bus bandwidth of the LL protocol
@@ -69,7 +70,9 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   const double efficiency = fabric.calibrated ? fabric.intra_efficiency : r.profile->link_efficiency;
   r.intra = r.intra_nominal * efficiency;
   // A ring crosses each bridge once each way.
-  if (shape.bridge_bandwidth_bytes_per_s > 0) r.intra = std::min(r.intra, shape.bridge_bandwidth_bytes_per_s);
+  const double bridge = shape.bridge_bandwidth_bytes_per_s;
+  if (bridge > 0) r.intra = std::min(r.intra, bridge * shape.at_bridges);
+  r.at_bridge = bridge > 0 ? std::min(r.intra, bridge) : r.intra;
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
   const Scale scale = shape.nodes == 1 ? one_node : shape.nodes == 2 ? two_nodes : many_nodes;
@@ -172,6 +175,7 @@ Candidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const
   const double copied = chain ? 1.0 : (steps + r.profile->copy_steps) / n;
   double on_link = 0;
   if (r.intra > 0) on_link = bytes * copied / protocol_rate(r, protocol, r.intra);
+  if (r.at_bridge < r.intra) on_link = std::max(on_link, bytes * edge / r.at_bridge);
   if (nodes > 1) on_link = std::max(on_link, bytes * edge / protocol_rate(r, protocol, r.inter));
   c.seconds = c.latency_s + ramped(r, protocol, on_link);
   return c;
@@ -190,7 +194,7 @@ Candidate tree(double bytes, const GroupShape& shape, const Rates& r, Protocol p
   if (r.intra > 0) {
     // Across nodes the chains of the two trees share links with those that leave the node.
     const double share = shape.nodes > 1 ? kTreeShare * kTreeAcross : kTreeShare;
-    on_link = 2 * bytes / protocol_rate(r, protocol, share * r.intra);
+    on_link = 2 * bytes / protocol_rate(r, protocol, share * r.at_bridge);
   }
   if (shape.nodes > 1) {
     const double passes = shape.nodes == 2 ? 1 : 2;
@@ -352,6 +356,9 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
     } else {
       c.latency_s += intra_hop(shape, r, protocol);
       rate = r.intra_nominal * r.profile->p2p_efficiency;
+      // Alone it takes the rate of its links, beside others its part of the bridge.
+      if (shape.at_bridges > 1)
+        rate = std::max(rate / shape.at_bridges, std::min(rate, shape.bridge_bandwidth_bytes_per_s));
     }
     c.seconds = c.latency_s + ramped(r, protocol, bytes / protocol_rate(r, protocol, rate));
     c = scaled(c, r);

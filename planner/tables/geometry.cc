@@ -69,6 +69,16 @@ GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once, int all_
     shape.inter_bandwidth_bytes_per_s = std::min(shape.inter_bandwidth_bytes_per_s,
                                                  job_->cluster.fabric.global_bandwidth_bytes_per_s / groups);
   }
+  if (shape.bridge_bandwidth_bytes_per_s > 0) {
+    // Those with a member under the same bridge: members of a node are spread evenly over their bridges.
+    const double most = 1.0 * node.intra.devices_per_bridge * shape.bridges / shape.ranks_per_node;
+    const double groups = at_once > 0 ? std::min<double>(most, at_once) : most;
+    const double reached = job_->runtime.communication_efficiency;
+    if (groups * reached > 1) {
+      shape.at_bridges = groups * reached;
+      shape.bridge_bandwidth_bytes_per_s /= shape.at_bridges;
+    }
+  }
   const int groups_of_node = at_once > 0 ? at_once : node.devices / std::max(1, shape.ranks_per_node);
   if (shape.nodes <= 1 || groups_of_node <= 1 || shape.inter_bandwidth_bytes_per_s <= 0) return shape;
   const double all = node.nic.bandwidth_bytes_per_s * node.nic.count;
