@@ -1,6 +1,7 @@
 // What waiting for parameters costs where their owners are spread over the replicas: in every pass with
 // ZeRO-3, in the first forward pass of a step with ZeRO 1 and 2 where the runtime gathers beside it.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "planner/closed_form/step_model.h"
@@ -61,7 +62,123 @@ class LayerStreams {
   double gathered_s_ = 0;              // of what was issued last
 };
 
+// Two kinds of groups of a node at work at once: by how much each is slower than alone. All transfers that
+// cross a link share it evenly, none being faster than alone (max-min).
+struct Meeting {
+  double within = 1, data = 1;  // pace, of its own
+  void at_link(double capacity, double within_rate, double within_groups, double data_rate,
+               double data_groups) {
+    if (capacity <= 0 || within_rate <= 0 || data_rate <= 0) return;
+    if (within_rate * within_groups + data_rate * data_groups <= capacity) return;
+    const double even = capacity / (within_groups + data_groups);
+    const auto left = [&](double rate, double groups, double other_rate, double other_groups) {
+      return std::min(rate, std::max(even, (capacity - other_rate * other_groups) / groups)) / rate;
+    };
+    const double own = left(within_rate, within_groups, data_rate, data_groups);
+    if (own >= within) return;
+    within = own;
+    data = left(data_rate, data_groups, within_rate, within_groups);
+  }
+};
+
+// What each edge of a ring through the group carries, alone: the longest of long messages.
+double edge_rate(GroupKind kind, const GroupShape& shape, const Job& job) {
+  constexpr double kBytes = 1e9;
+  if (kind == GroupKind::context) return kBytes / transfer_s(kBytes, shape, job);
+  return kBytes * (shape.ranks - 1) / shape.ranks /
+         collective_s(CollectiveKind::all_gather, kBytes, shape, job);
+}
+
+Meeting meeting_of(GroupKind kind, const GroupShape& within, const GroupShape& data, const Job& job) {
+  Meeting meeting;
+  const NodeType& node = job.cluster.groups.front().node;
+  const double within_rate = edge_rate(kind, within, job);
+  const double data_rate = edge_rate(GroupKind::data, data, job);
+  // Where a device has one link; in a mesh or a torus groups use different ones.
+  const bool one_link = node.intra.torus.empty() &&
+                        (node.intra.kind == IntraKind::nvswitch || node.intra.kind == IntraKind::pcie);
+  if (one_link && within.ranks_per_node > 1 && data.ranks_per_node > 1) {
+    const LinkKind link = within.intra == PathClass::pcie ? LinkKind::pcie : LinkKind::device_port;
+    meeting.at_link(std::min(within.intra_bandwidth_bytes_per_s, data.intra_bandwidth_bytes_per_s) *
+                        usable_fraction(link, node, job.cluster),
+                    within_rate, 1, data_rate, 1);
+  }
+  if (within.bridge_bandwidth_bytes_per_s > 0 && data.bridge_bandwidth_bytes_per_s > 0) {
+    const auto groups = [&](const GroupShape& shape) {
+      return 1.0 * node.intra.devices_per_bridge * shape.bridges / shape.ranks_per_node;
+    };
+    meeting.at_link(node.intra.bridge_bandwidth_bytes_per_s, within_rate, groups(within), data_rate,
+                    groups(data));
+  }
+  if (within.nodes > 1 && data.nodes > 1) {
+    const auto groups = [&](const GroupShape& shape) {
+      return 1.0 * node.devices / std::max(1, shape.ranks_per_node);
+    };
+    meeting.at_link(
+        node.nic.bandwidth_bytes_per_s * node.nic.count * usable_fraction(LinkKind::nic, node, job.cluster),
+        within_rate, groups(within), data_rate, groups(data));
+  }
+  return meeting;
+}
+
+// The part of a pass during which data's traffic is on: f = (beside + lost f more) / (busy + f more), both of
+// which grow with what they lose to one another.
+double shared_share(double beside, double busy, double more, double lost) {
+  const double apart = busy - lost * more;
+  if (beside + lost * more >= busy + more) return 1;
+  return std::min(1.0, (std::sqrt(apart * apart + 4 * more * beside) - apart) / (2 * more));
+}
+
+GroupShape at_pace(GroupShape shape, double pace) {
+  for (double* rate : {&shape.intra_bandwidth_bytes_per_s, &shape.all_pairs_bandwidth_bytes_per_s,
+                       &shape.to_one_bandwidth_bytes_per_s, &shape.bridge_bandwidth_bytes_per_s,
+                       &shape.inter_bandwidth_bytes_per_s, &shape.port_bandwidth_bytes_per_s})
+    *rate *= pace;
+  return shape;
+}
+
 }  // namespace
+
+const StepModel::Shared& StepModel::shared(const Plan& plan, const Frame& frame) {
+  const Choices& c = plan.choices;
+  if (shared_.valid && shared_.shard_group == c.shard_group) return shared_;
+  shared_ = {true, c.shard_group, false, {}, 0};
+  const GroupShape* data = nullptr;
+  if (c.hybrid()) {
+    data = &geometries_.sharded(c, *frame.geometry).shard;
+  } else if (const auto at = frame.geometry->shapes.find(GroupKind::data);
+             at != frame.geometry->shapes.end()) {
+    data = &at->second;
+  }
+  if (data == nullptr || data->ranks < 2 || !geometries_.uniform() ||
+      job_->cluster.communication.library == CommunicationLibrary::mpi)
+    return shared_;
+  GroupShapes slower = frame.geometry->shapes;
+  double least = 1;
+  for (const GroupKind kind : {GroupKind::tensor, GroupKind::context}) {
+    const auto at = slower.find(kind);
+    if (at == slower.end()) continue;
+    const Meeting meeting = meeting_of(kind, at->second, *data, *job_);
+    if (meeting.within >= 1) continue;
+    at->second = at_pace(at->second, meeting.within);
+    shared_.any = true;
+    if (meeting.within >= least) continue;
+    least = meeting.within;
+    shared_.lost = (1 - meeting.data) / (1 - meeting.within);
+  }
+  if (!shared_.any) return shared_;
+  const std::uint64_t key = inner_shapes_key(slower);
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const int twin = frame.cut->twin[stage];
+    if (twin != stage) {
+      shared_.stages.push_back(shared_.stages[twin]);
+      continue;
+    }
+    shared_.stages.push_back(stage_times(c, frame, slower, key, stage, stages_.kinds[stage]));
+    if (job_->training.lengths.any()) shared_.stages.back().scale(plan.wait_for_longest());
+  }
+  return shared_;
+}
 
 std::pair<double, double> StepModel::waits_for_layers(const Plan& plan, const Frame& frame, int stage,
                                                       const Reductions& all) {
@@ -146,6 +263,7 @@ double StepModel::lost_to_gathers(const Plan& plan, const Frame& frame) {
 
 void StepModel::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
   const Choices& c = plan.choices;
+  const Shared& meeting = shared(plan, frame);
   for (const int stage : frame.cut->distinct) {
     const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
     StageTimes& t = (*stages)[stage];
@@ -156,20 +274,34 @@ void StepModel::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
       const double gather = c.zero == 3 ? all.gather_s : 0;
       const double gather_back = c.zero == 3 ? all.gather_back_s : 0;
       const double reduced = c.overlap_grad_reduce ? all.total_s : 0;
-      const auto slower = [&](double beside, double busy, double computing) {
-        return std::max(beside, busy + lost_beside(stage, beside, busy, computing)) - busy;
+      // Of traffic inside layers beside data's all the time.
+      double forward_more = 0, backward_more = 0;
+      if (meeting.any) {
+        const StageTimes &alone = stages_.times[stage], &beside = meeting.stages[stage];
+        forward_more = std::max(0.0, beside.forward_busy - alone.forward_busy);
+        backward_more = std::max(0.0, beside.backward_busy - alone.backward_busy);
+      }
+      const auto slower = [&](double beside, double busy, double computing, double more) {
+        double own = busy;
+        if (more > 0 && beside > 0) {
+          const double share = shared_share(beside, busy, more, meeting.lost);
+          beside += share * more * meeting.lost;
+          own += share * more;
+        }
+        return std::max(beside, own + lost_beside(stage, beside, own, computing)) - busy;
       };
       if (c.zero == 3 && !gathers_ahead(all)) {
         // Everything stands between the computations; a reduction is in the way of the next gathering.
         forward = gather;
         backward = gather_back + recomputed_share(c, frame, stage) * all.again_s + all.total_s;
       } else {
-        forward = slower(gather, t.forward_busy, t.forward_compute);
-        backward = slower(gather_back, t.backward_busy, t.backward_compute);
+        forward = slower(gather, t.forward_busy, t.forward_compute, forward_more);
+        backward = slower(gather_back, t.backward_busy, t.backward_compute, backward_more);
         // What one pass leaves of its reductions may go on beside the next.
-        backward = std::max(backward, slower(gather + gather_back + reduced, t.forward_busy + t.backward_busy,
-                                             t.forward_compute + t.backward_compute) -
-                                          forward);
+        backward =
+            std::max(backward, slower(gather + gather_back + reduced, t.forward_busy + t.backward_busy,
+                                      t.forward_compute + t.backward_compute, forward_more + backward_more) -
+                                   forward);
         if (!c.overlap_grad_reduce) backward += all.total_s;
       }
     }

@@ -89,7 +89,7 @@ const StepModel::Frame& StepModel::frame(const Choices& c) {
   if (frame_.valid && same_frame(frame_.choices, c)) return frame_;
   frame_.choices = c;
   frame_.valid = true;
-  stages_.valid = least_.valid = chunks_.valid = false;
+  stages_.valid = least_.valid = chunks_.valid = shared_.valid = false;
   frame_.geometry = &geometries_.of(c);
   frame_.cut = &cuts_.of(c);
   frame_.shapes_key = inner_shapes_key(frame_.geometry->shapes);
@@ -304,6 +304,7 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
 void StepModel::all_stages(const Choices& c, const Frame& frame, bool alone, Stages* stages) {
   const bool same_wait = !job_->training.lengths.any() || (stages->of.zero == 3) == (c.zero == 3);
   if (stages->valid && same_stages(stages->of, c) && same_wait) return;
+  if (!alone) shared_.valid = false;
   stages->valid = true;
   stages->of = c;
   stages->times.clear();

@@ -137,6 +137,15 @@ class StepModel {
   // gather_pace.cc. Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the
   // computation beside it.
   void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
+  // What both streams take where groups inside layers and those of data share links.
+  struct Shared {
+    bool valid = false;  // of stages_
+    int shard_group = 0;
+    bool any = false;                // that are full
+    std::vector<StageTimes> stages;  // all data's traffic beside them
+    double lost = 0;                 // by data, for what those inside layers lose
+  };
+  const Shared& shared(const Plan& plan, const Frame& frame);
   // ZeRO-3, layer by layer: by how much a micro-batch's forward and backward passes through a stage are
   // longer than their computation.
   std::pair<double, double> waits_for_layers(const Plan& plan, const Frame& frame, int stage,
@@ -207,6 +216,7 @@ class StepModel {
   std::vector<Slowed> slowed_;
   std::vector<std::pair<Choices, std::vector<double>>> slot_ends_;  // by what they depend on
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
+  Shared shared_;
   std::vector<StageTimes> paced_;
   std::vector<std::vector<StageTimes>> of_replicas_;
   std::vector<Ending> endings_;

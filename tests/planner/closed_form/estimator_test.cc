@@ -242,6 +242,35 @@ TEST_CASE("estimates know that messages of a pipeline's middle meet in its nodes
   }
 }
 
+// Groups of a node cross the processors' interconnect side by side, those inside layers beside those that
+// gather parameters and reduce gradients with every micro-batch.
+TEST_CASE("estimates know who shares a link inside a node, and how much slower the others get") {
+  const auto job = make_job("llama3-8b", "pcie-l40s", 8, 64, 8192, "typical");
+  std::vector<Plan> plans;
+  for (const int zero : {2, 3}) {
+    for (const auto& [tp, cp] : {std::pair{2, 1}, {4, 1}, {1, 4}, {2, 2}, {2, 4}}) {
+      Choices c;
+      c.tp = tp;
+      c.cp = cp;
+      c.dp = 8 / tp / cp;
+      c.zero = zero;
+      c.recompute = Recompute::full;
+      c.micro_batch = cp == 4 ? 4 : 2;
+      c.sequence_parallel = tp > 1;
+      c.bucket_bytes = 1.6e8;
+      plans.push_back({job, c});
+    }
+  }
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto simulations = sim::simulate_all(plans, options, 2);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    INFO(describe(plans[i]));
+    CHECK(Estimator(job).times(plans[i].choices).estimate_s ==
+          Approx(simulations[i].step_time_s).epsilon(0.1));
+  }
+}
+
 // A minute: test_planner "[.long]".
 TEST_CASE("the lower bound holds on thousands of random plans", "[.long]") {
   check_bounds(400);
