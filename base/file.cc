@@ -79,6 +79,12 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   if (const std::error_code code = file.finish()) fail(code.message());
 }
 
+void check_writable(const std::string& file) {
+  if (file.empty() || file == "-" || FileInMaking(file).may_be_written()) return;
+  throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno),
+                  "expected a writable place");
+}
+
 void write_to_stdout(std::string_view text) {
   const bool refused = std::ferror(stdout) != 0;
   errno = refused ? 0 : errno;

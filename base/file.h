@@ -37,6 +37,10 @@ class FileInMaking {
 // Writes a FileInMaking. Throws UserError when the place cannot be written.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+// Before what takes long, whose result it is: throws UserError where `file` cannot be written, so far as that
+// can be told without doing so. Empty (nowhere) and "-" (stdout) can.
+void check_writable(const std::string& file);
+
 // At once. Throws UserError where stdout does not take it, or has not taken what came before (a full disk).
 void write_to_stdout(std::string_view text);
 

@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "base/answer/answer.h"
@@ -95,13 +93,6 @@ void Output::write(const Json& result) const {
   json.update(result);
   if (json_ != "-") deliver(json_, json);
   answer().json = std::move(json);
-}
-
-void check_writable(const std::string& file) {
-  if (file.empty() || file == "-") return;
-  if (!FileInMaking(file).may_be_written())
-    throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno),
-                    "expected a writable place");
 }
 
 void check_outputs(std::initializer_list<std::string> files) {

@@ -41,10 +41,8 @@ class Output {
   std::string json_;
 };
 
-// Throws UserError where `file` cannot be written, so far as that can be told without doing so. Empty and "-"
-// can.
-void check_writable(const std::string& file);
-// Each of them, and that no two are one. Empty: not asked for; "-": the standard output.
+// That each of them can be written (check_writable), and that no two are one. Empty: not asked for; "-": the
+// standard output.
 void check_outputs(std::initializer_list<std::string> files);
 
 // --wide and --verbose, of layout().

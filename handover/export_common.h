@@ -47,8 +47,9 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
 std::string log_begins_with(const std::vector<std::string>& lines);
 // `export NAME=value` lines for the NCCL variables that matter on this cluster; empty on processors.
 std::string nccl_environment(const Plan& plan);
-// `export CUDA_DEVICE_MAX_CONNECTIONS=1`, which Megatron Core asks for under tensor and context parallelism;
-// empty where it shards weights (FSDP), which wants more queues.
+// `export CUDA_DEVICE_MAX_CONNECTIONS=1`, which Megatron Core asks for under tensor and context parallelism,
+// or =32 where experts' traffic runs beside another micro-batch; empty where it shards weights (FSDP), which
+// wants more queues.
 std::string hardware_queues(const Plan& plan);
 // torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".
 std::string torchrun_line(const Plan& plan);

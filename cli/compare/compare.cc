@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/file.h"
 #include "cli/compare/compare_text.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"

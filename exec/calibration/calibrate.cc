@@ -421,11 +421,11 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   const std::string file = options.out.empty() ? localhost_calibration_file().string() : options.out;
   if (world.rank() == 0) {
     for (const std::string& written : {options.out, options.observations, options.json})
-      check_deliverable(written);
+      check_writable(written);
     std::error_code code;  // whatever it is, the file cannot be written
     if (options.out.empty())
       std::filesystem::create_directories(localhost_calibration_file().parent_path(), code);
-    check_deliverable(file);
+    check_writable(file);
   }
   Cluster cluster = discover_uncalibrated_localhost();
   DeviceProfile& profile = cluster.profiles.at(static_cast<std::size_t>(cluster.groups.front().node.profile));

@@ -2,11 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "base/answer/answer.h"
-#include "base/error.h"
 #include "base/file.h"
 
 namespace orrery::exec {
@@ -21,11 +17,6 @@ bool deliver(std::string_view verb, const Json& result, const std::string& file)
   }
   if (!file.empty()) write_file_atomically(file, text);
   return true;
-}
-
-void check_deliverable(const std::string& file) {
-  if (file.empty() || file == "-" || FileInMaking(file).may_be_written()) return;
-  throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno), "a writable place");
 }
 
 }  // namespace orrery::exec

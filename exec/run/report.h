@@ -12,8 +12,4 @@ namespace orrery::exec {
 // nowhere; "-": stdout). False where stdout now belongs to it: nothing else may be printed there.
 bool deliver(std::string_view verb, const Json& result, const std::string& file);
 
-// Before a long run, whose result it is: throws UserError where `file` cannot be written, so far as that can
-// be told without doing so. Empty and "-" can.
-void check_deliverable(const std::string& file);
-
 }  // namespace orrery::exec

@@ -253,7 +253,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   // Of rank 0's host: an error here ends the others, too.
   if (!options.save.empty() && control.rank() == 0) check_place_to_save(options.save);
   if (control.rank() == 0)
-    for (const std::string& file : {options.json, options.trace, options.timeline}) check_deliverable(file);
+    for (const std::string& file : {options.json, options.trace, options.timeline}) check_writable(file);
   if (options.checkpoint_every > 0) check_place_for_checkpoints(options.checkpoint_folder, control);
   if (control.rank() == 0 && images != nullptr) images->check_pictures();
   Parameters& parameters = interpreter.parameters();

@@ -104,19 +104,15 @@ Meeting meeting_of(GroupKind kind, const GroupShape& within, const GroupShape& d
                     within_rate, 1, data_rate, 1);
   }
   if (within.bridge_bandwidth_bytes_per_s > 0 && data.bridge_bandwidth_bytes_per_s > 0) {
-    const auto groups = [&](const GroupShape& shape) {
-      return 1.0 * node.intra.devices_per_bridge * shape.bridges / shape.ranks_per_node;
-    };
-    meeting.at_link(node.intra.bridge_bandwidth_bytes_per_s, within_rate, groups(within), data_rate,
-                    groups(data));
+    meeting.at_link(node.intra.bridge_bandwidth_bytes_per_s, within_rate, groups_at_bridge(within, node),
+                    data_rate, groups_at_bridge(data, node));
   }
   if (within.nodes > 1 && data.nodes > 1) {
     const auto groups = [&](const GroupShape& shape) {
       return 1.0 * node.devices / std::max(1, shape.ranks_per_node);
     };
-    meeting.at_link(
-        node.nic.bandwidth_bytes_per_s * node.nic.count * usable_fraction(LinkKind::nic, node, job.cluster),
-        within_rate, groups(within), data_rate, groups(data));
+    meeting.at_link(ports_bytes_per_s(node, job.cluster), within_rate, groups(within), data_rate,
+                    groups(data));
   }
   return meeting;
 }

@@ -152,9 +152,7 @@ double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, doub
     for (std::size_t stage = 0; stage < on_node.size(); ++stage) messages += on_node[stage] * leaving(stage);
     most = std::max(most, messages);
   }
-  const NodeType& node = job_->cluster.groups.front().node;
-  const double rate =
-      node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
+  const double rate = ports_bytes_per_s(job_->cluster.groups.front().node, job_->cluster);
   return rate > 0 ? most * bytes / rate : 0;
 }
 

@@ -165,6 +165,7 @@ class Search {
         if (takes_long) too_long.push_back(one->candidate->choices);
         return takes_long;
       });
+      if (batch.empty()) continue;
       simulate_open(batch);
       rank_done();
     }
@@ -184,7 +185,6 @@ class Search {
       if (!together.empty() && takes_long_to_simulate(*one)) break;
       together.push_back(one->candidate);
     }
-    if (together.empty()) return;
     const std::vector<double> values = simulate(together);
     for (std::size_t i = 0; i < values.size(); ++i) {
       agenda_->simulated(open[i], values[i]);

@@ -38,6 +38,11 @@ bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workloa
          (has(without, "whole_sequences_beside_experts") && experts_of(workload) > 0);
 }
 
+void let_keep_sequences_whole(Abilities& can) {
+  std::erase(can.without, "whole_sequences");
+  std::erase(can.without, "whole_sequences_beside_experts");
+}
+
 std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Workload& workload,
                                           const Choices& c) {
   if (c.zero == 0 && c.hybrid() && !runtime.hierarchical_reduce)
@@ -94,10 +99,7 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
     std::erase(can.without, "shard_groups_below_zero_3");
   }
   if (pins.sequence_parallel == true) std::erase(can.without, "sequence_parallel");
-  if (pins.sequence_parallel == false) {
-    std::erase(can.without, "whole_sequences");
-    std::erase(can.without, "whole_sequences_beside_experts");
-  }
+  if (pins.sequence_parallel == false) let_keep_sequences_whole(can);
   if (pins.zero == 0) std::erase(can.without, "zero_0_beside_others");
   if (pins.recompute == Recompute::selective) {
     std::erase(can.without, "selective");

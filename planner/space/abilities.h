@@ -16,6 +16,8 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const W
 
 // Whether the runtime splits sequences wherever the workload has tensor ranks.
 bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workload);
+// Lets it keep them whole.
+void let_keep_sequences_whole(Abilities& can);
 
 // Whether kernels are compiled under a schedule that the runtime runs without its compiler alone.
 bool is_compiled_in_vain(const RuntimeProfile& runtime, Schedule schedule);

@@ -55,8 +55,7 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
   if (!runtime_.abilities) return;
   shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
   splits_sequences_ = splits_all_sequences(runtime_, job_->workload);
-  std::erase(runtime_.abilities->without, "whole_sequences");
-  std::erase(runtime_.abilities->without, "whole_sequences_beside_experts");
+  let_keep_sequences_whole(*runtime_.abilities);
 }
 
 bool Admission::keeps_states_so(const Choices& c) const {

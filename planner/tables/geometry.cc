@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "cost/collective_cost.h"
 #include "planner/tables/layer_sums.h"
 #include "planner/tables/unlike_groups.h"
 #include "program/forms.h"
@@ -33,6 +34,14 @@ std::vector<int> ranks_on_node(const Plan& plan, int node, int devices) {
 }
 
 }  // namespace
+
+double groups_at_bridge(const GroupShape& shape, const NodeType& node) {
+  return 1.0 * node.intra.devices_per_bridge * shape.bridges / shape.ranks_per_node;
+}
+
+double ports_bytes_per_s(const NodeType& node, const Cluster& cluster) {
+  return node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, cluster);
+}
 
 int smallest_node(const Cluster& cluster) {
   int devices = cluster.groups.front().node.devices;
@@ -70,8 +79,7 @@ GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once, int all_
                                                  job_->cluster.fabric.global_bandwidth_bytes_per_s / groups);
   }
   if (shape.bridge_bandwidth_bytes_per_s > 0) {
-    // Those with a member under the same bridge: members of a node are spread evenly over their bridges.
-    const double most = 1.0 * node.intra.devices_per_bridge * shape.bridges / shape.ranks_per_node;
+    const double most = groups_at_bridge(shape, node);
     const double groups = at_once > 0 ? std::min<double>(most, at_once) : most;
     const double reached = job_->runtime.communication_efficiency;
     if (groups * reached > 1) {

@@ -31,6 +31,11 @@ struct Standing {
   std::uint64_t key = 0;  // of what the shapes say
 };
 
+// Groups of the shape that have members under the same host bridge, where all of a node's devices are in one:
+// members of a node are spread evenly over their bridges.
+double groups_at_bridge(const GroupShape& shape, const NodeType& node);
+// What all ports of a node carry one way.
+double ports_bytes_per_s(const NodeType& node, const Cluster& cluster);
 // Devices of the cluster's smallest node.
 int smallest_node(const Cluster& cluster);
 

@@ -13,6 +13,15 @@ using namespace orrery::planner;
 namespace {
 
 // Llama-like, 10 layers: pp 4 cuts it unevenly (3 3 2 2).
+// Experts beside tensor ranks.
+Plan mixtral_plan(int seq_len) {
+  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, seq_len), {}};
+  plan.choices.tp = 2;
+  plan.choices.dp = 8;
+  plan.choices.ep = 4;
+  return plan;
+}
+
 Plan llama_plan(int tp, int pp, int dp) {
   Transformer model;
   model.family = "llama";
@@ -128,10 +137,7 @@ TEST_CASE("Adam decays no weights and AdamW a hundredth, also where a target wou
 }
 
 TEST_CASE("the head of a script counts micro-batches and says how experts lie") {
-  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 4096), {}};
-  plan.choices.tp = 2;
-  plan.choices.dp = 8;
-  plan.choices.ep = 4;
+  Plan plan = mixtral_plan(4096);
   plan.choices.sequence_parallel = true;
   plan.choices.micro_batch = 2;
   CHECK_THAT(
@@ -141,11 +147,9 @@ TEST_CASE("the head of a script counts micro-batches and says how experts lie") 
 }
 
 TEST_CASE("experts' traffic that runs beside another micro-batch has hardware queues to run in") {
-  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 4096), {}};
-  plan.choices.tp = 2;
+  Plan plan = mixtral_plan(4096);
   plan.choices.pp = 2;
   plan.choices.dp = 4;
-  plan.choices.ep = 4;
   plan.choices.schedule = Schedule::interleaved;
   plan.choices.interleave = 2;
   plan.choices.sequence_parallel = true;
@@ -241,10 +245,7 @@ TEST_CASE("DeepSpeed's pipelines get the plan's own ranks and cut, or are refuse
 }
 
 TEST_CASE("experts beside tensor ranks go to DeepSpeed as its AutoEP takes them, or are refused") {
-  Plan plan{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
-  plan.choices.tp = 2;
-  plan.choices.dp = 8;
-  plan.choices.ep = 4;
+  Plan plan = mixtral_plan(2048);
   plan.choices.zero = 2;
   const Json config =
       parse_json(content_of(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
