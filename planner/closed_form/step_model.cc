@@ -344,83 +344,6 @@ void StepModel::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
   }
 }
 
-double StepModel::optimizer_s(double elements, const DeviceKindAt& kind) const {
-  const DeviceProfile& device = job_->cluster.profiles[kind.profile];
-  return parameter_update_seconds(elements, *job_, device) /
-         kept_speed(job_->cluster.devices(), job_->cluster, device) * slowest_[kind.profile] / kind.speed;
-}
-
-double StepModel::reading_s(const Plan& plan, const Frame& frame) const {
-  if (job_->training.sample_bytes == 0) return 0;
-  double rate = 0;
-  for (const NodeGroup& group : job_->cluster.groups)
-    rate = std::max(rate, group.node.storage_read_bytes_per_s);
-  const bool one_process = plan.choices.sync == Sync::single_process;
-  const int readers = one_process ? 1 : frame.geometry->first_stage_on_node;
-  const auto most =
-      std::max_element(plan.choices.replica_batches.begin(), plan.choices.replica_batches.end());
-  const auto replica = static_cast<int>(most - plan.choices.replica_batches.begin());
-  const bool even = plan.choices.replica_batches.empty();
-  return plan.read_ahead_bytes(even ? 0 : replica) * readers / rate;
-}
-
-StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
-                                    const DeviceKindAt& kind) {
-  const Choices& c = plan.choices;
-  const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
-  Ending ending;
-  // ZeRO-3 keeps shards; gathered beside the next step's forward passes, parameters cost nothing here.
-  const bool gathers = c.zero >= 1 && c.zero <= 2 && !job_->runtime.overlap_param_gather;
-  ending.gather = gathers || c.has_servers() ? all.gather_s : 0;
-  if (!all.steps.empty()) {
-    if (!c.overlap_grad_reduce) {
-      // From ZeRO-2 on, what each micro-batch reduces stands between the passes.
-      ending.reduce = all.rest_s.front() - (c.zero >= 2 ? all.total_s : 0);
-    } else {
-      const LayerSums& own = sums_of(c, frame, kind);
-      const int begin = frame.cut->part(stage, 0).begin;
-      Again again = run_again(c, frame.geometry->shapes, frame.shapes_key, kind);
-      again.enter(frame.cut->part(stage, 0));
-      const auto back = [&](int part) {
-        return own.backward[part] - own.backward[begin] + again.more_s(own, part);
-      };
-      // On the data stream, from the end of the last backward pass: each bucket and those behind it.
-      const double alone = back(frame.cut->part(stage, 0).end);
-      // ZeRO-2 and 3: the passes may be longer than the computation in them (pace).
-      const double paced = c.zero >= 2 && alone > 0 ? times.first_backward / alone : 1;
-      const auto after = [&](std::size_t i) {
-        const Reductions::Step& step = all.steps[i];
-        const double ready = step.chunk > 0 ? -times.first_backward : -paced * back(step.part);
-        // ZeRO-3: between them later layers are gathered; the next one is when this bucket is ready.
-        const double gathers_s = i + 2 < all.rest_gather_back_s.size() ? all.rest_gather_back_s[i + 2] : 0;
-        return ready + all.rest_s[i] + gathers_s;
-      };
-      // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
-      // and those where a chunk begins decide. Layers that are not are looked at one by one.
-      const std::size_t count = all.steps.size();
-      const std::size_t stride =
-          frame.cut->alike || c.pp == 1 ? std::max<std::size_t>(1, count / 8) : std::size_t{1};
-      // `lost` by the end of the backward pass: a bucket is ready the later, the more of it lies before.
-      const auto longest = [&](double lost) {
-        const double each = count > 1 ? lost / static_cast<double>(count - 1) : 0;
-        double most = std::max({lost, after(0), after(count - 1) + (count > 1 ? lost : 0)});
-        for (std::size_t i = 1; i < count; i += stride)
-          most = std::max(most, after(i) + each * static_cast<double>(i));
-        return most;
-      };
-      ending.reduce = longest(0);
-      // What computation loses beside the sums within a group is in its passes already (pace).
-      const double within_s = c.zero >= 2 ? all.total_s : 0;
-      const double beside_s = std::max(0.0, all.rest_s.front() - within_s - ending.reduce);
-      if (beside_s > 0)
-        ending.reduce = longest(lost_beside(stage, beside_s, times.backward, times.backward_compute));
-    }
-  }
-  ending.reduce += all.last_s;
-  ending.optimizer = optimizer_s(all.owned, kind);
-  return ending;
-}
-
 double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
                                double m) {
   double through = 0;  // one micro-batch, there and back
@@ -624,10 +547,12 @@ StepTimes StepModel::times(const Choices& c, const Bound& least) {
     replica_seconds(plan, own, most[last], &stages);
   }
   endings_.clear();
+  const double quickest = quickest_reduction(plan, own);
   for (int stage = 0; stage < c.pp; ++stage) {
     const int twin = own.cut->twin[stage];
     const StageTimes& t = (*stages)[stage];
-    endings_.push_back(twin != stage ? endings_[twin] : ending(plan, own, stage, t, stages_.kinds[stage]));
+    endings_.push_back(twin != stage ? endings_[twin]
+                                     : ending(plan, own, stage, t, stages_.kinds[stage], quickest));
     result.compute_s += endings_[stage].optimizer / c.pp;
   }
   // Gradients, clipping, optimizer, parameters. Later stages are done earlier.
@@ -635,6 +560,8 @@ StepTimes StepModel::times(const Choices& c, const Bound& least) {
   double done = body;
   const bool clips = job_->runtime.clip_gradients && c.world() > 1;
   const std::vector<double> earlier = done_earlier(c, own, *stages, m);
+  if (quickest > 1) take_turns_at_ports(own, earlier, quickest);
+  for (Ending& end : endings_) end.reduce += end.last;
   for (int stage = 0; stage < c.pp; ++stage)
     reduced = std::max(reduced, body - earlier[stage] + endings_[stage].reduce);
   for (int stage = 0; stage < c.pp; ++stage) {

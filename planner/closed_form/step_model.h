@@ -88,7 +88,11 @@ class StepModel {
   };
   // What follows a stage's last backward pass.
   struct Ending {
-    double reduce = 0;  // until all its gradients are reduced
+    double reduce = 0;  // until all its gradients are reduced, but those that follow all others
+    double last = 0;    // those: of tied and partial parameters
+    // Of `reduce`, from where no computation holds it up any more; and the least of it, each collective at
+    // most so much faster as ports alone make it.
+    double streamed = 0, least = 0;
     double optimizer = 0;
     double gather = 0;  // of the updated parameters
   };
@@ -173,8 +177,14 @@ class StepModel {
   // By how much each stage is done with its passes before the last is.
   std::vector<double> done_earlier(const Choices& choices, const Frame& frame,
                                    const std::vector<StageTimes>& stages, double micro_batches);
+  // step_end.cc. `quickest`: quickest_reduction.
   Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
-                const DeviceKindAt& kind);
+                const DeviceKindAt& kind, double quickest);
+  // How many times faster a stage's reductions are while those of the other stages of its nodes rest; 1 where
+  // they share no ports, or that is not looked at.
+  double quickest_reduction(const Plan& plan, const Frame& frame);
+  // endings_, where stages of a node reduce at different times. `earlier`: done_earlier.
+  void take_turns_at_ports(const Frame& frame, const std::vector<double>& earlier, double quickest);
   double optimizer_s(double elements, const DeviceKindAt& kind) const;
   // The next step's samples from the nodes' storage; where nodes are different, of the rank that reads most
   // at the fastest node's rate.

@@ -251,6 +251,7 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
   for (int stage = 0; stage < c.pp && c.pp > 1; ++stage) {
     at.pp = stage;
     const int from = rank_of(plan, at);
+    if (uniform_) geometry.node_of_stage.push_back(from / on_node);
     at.pp = (stage + 1) % c.pp;
     geometry.alone_hops.push_back(shape_of({from, rank_of(plan, at)}));
     geometry.hops.push_back(with_shared_ports(geometry.alone_hops.back(), of_stage, c.world() / c.pp));

@@ -62,6 +62,7 @@ struct Geometry {
   // Ranks of each stage on the first node and, where that is another, on the one in the middle of the
   // pipeline, whose stages send both ways. Only where all devices are alike.
   std::vector<std::vector<int>> on_nodes;
+  std::vector<int> node_of_stage;  // of the first replica's first ranks; likewise, of pipelines
   // Where devices are different: which replicas (their dp coordinates) stand alike, stage by stage. Empty
   // where all devices are alike.
   struct Replicas {

@@ -362,5 +362,35 @@ TEST_CASE(
   }
 }
 
+// Replicas on nodes of their own, each node holding several stages of one: a stage's sums have the ports
+// alone while the others of its node still compute, or have summed theirs.
+TEST_CASE("stages of a node that end at different times reduce at different times") {
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  for (const double port_bytes_per_s : {1.25e9, 3.125e9, 12.5e9}) {
+    const auto job = test::make_job("llama3-8b", "a100-eth100", 32, 64, 4096, "typical");
+    job->cluster.groups.front().node.nic.bandwidth_bytes_per_s = port_bytes_per_s;
+    for (const auto& [tp, pp] : {std::pair{1, 8}, {2, 4}, {4, 2}, {1, 4}, {2, 2}})
+      for (const int zero : {0, 1})
+        for (const bool overlap : {false, true}) {
+          Choices c;
+          c.tp = tp;
+          c.pp = pp;
+          c.dp = 32 / tp / pp;
+          c.zero = zero;
+          c.overlap_grad_reduce = overlap;
+          c.order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::pp, Dimension::dp};
+          c.recompute = Recompute::full;
+          const Plan plan{job, c};
+          const StepTimes times = Estimator(job).times(c);
+          const double simulated_s = sim::simulate(plan, options).step_time_s;
+          INFO(describe(plan) << " over " << port_bytes_per_s << ": estimated " << times.estimate_s
+                              << ", simulated " << simulated_s);
+          CHECK(times.estimate_s == Approx(simulated_s).epsilon(zero == 0 ? 0.08 : 0.12));
+          CHECK(times.lower_bound_s <= simulated_s * (1 + 1e-9));
+        }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::planner
