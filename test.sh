@@ -1,15 +1,10 @@
 #!/usr/bin/env bash
-# Everything demo.sh does, then every test: the release build's, and the unit tests again under
-# AddressSanitizer and UBSan. With CI=true nothing may be skipped but what needs a GPU (those exit 77 and say why).
+# Everything demo.sh does, then every test: the release build's, and the unit tests again under AddressSanitizer and UBSan.
+# With CI=true nothing may be skipped but what needs a GPU (those exit 77 and say why); what runs under sanitizers is not run
+# without them too, nor what is labelled `long`. SANITIZE=all: every folder under sanitizers, and all tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 say() { printf '\n\033[1m== %s\033[0m (%s s)\n' "$*" "$SECONDS"; }
-
-say "Installing what is missing"
-scripts/install.sh
-
-say "demo.sh"
-./demo.sh
 
 # One more than there are cores: many tests wait for the programs that they started.
 jobs=$(($(nproc) + 1))
@@ -26,11 +21,39 @@ start() {
   groups+=("$started")
 }
 hosts=$(mktemp)
+packages=$(mktemp)
+installed=''
 end_all() {
+  [ -z "$installed" ] || wait "$installed" || true  # never in the middle of a package
   for group in "${groups[@]}"; do kill -- -"$group" 2>/dev/null || true; done
-  rm -f "$hosts"
+  rm -f "$hosts" "$packages"
 }
 trap end_all EXIT
+
+say "Installing what is missing: first what is built from, then beside the build what tests need"
+scripts/install.sh build
+for_tests() { scripts/install.sh >"$packages" 2>&1; }
+for_tests &
+installed=$!
+
+say "demo.sh"
+./demo.sh
+wait "$installed" || { code=$?; installed=''; cat "$packages" >&2; exit "$code"; }
+installed=''
+cat "$packages"
+
+# The planner's take as long to build as all others together, the emulated CUDA's a minute and a half more:
+# SANITIZE=all adds them (what kernels read and write out of bounds shows there).
+folders=(base topologies workloads program cost sim exec fuzz)
+more=()
+[ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
+# All but the executor's, whose arithmetic is held to its references as it is released.
+apart=()
+long=()
+if [ "${CI:-}" = true ] && [ "${SANITIZE:-}" != all ]; then
+  apart=(base topologies workloads program cost sim fuzz)
+  long=(-LE '^long$')
+fi
 
 # These wait more than they compute (for a host that fell silent, seconds each time), for what demo.sh has built. What they
 # leave of the processors builds the rest, behind them, once ctest has read what there is.
@@ -39,22 +62,16 @@ of_hosts() { tests -L '^cluster$' -LE '^alone$' --output-junit cluster.xml >"$ho
 start of_hosts
 namespaces=$started
 until grep -q Start "$hosts" || ! kill -0 "$namespaces" 2>/dev/null; do sleep 0.1; done
-chrt --idle 0 scripts/build.sh release
+ORRERY_TESTED_APART=$(IFS=';'; echo "${apart[*]}") chrt --idle 0 scripts/build.sh release
 
 say "Formatting"
 scripts/check_format.sh
-
-# The planner's take as long to build as all others together, the emulated CUDA's a minute and a half more:
-# SANITIZE=all adds them (what kernels read and write out of bounds shows there).
-folders=(base topologies workloads program cost sim exec fuzz)
-more=()
-[ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
 
 say "Hosts in network namespaces, whose steps are held to what is predicted"
 wait "$namespaces" || code=$?
 cat "$hosts"
 say "Tests that need the machine for themselves"
-tests -L '^alone$' --output-junit alone.xml
+tests -L '^alone$' "${long[@]}" --output-junit alone.xml
 
 # What the others leave of the processors compiles those under sanitizers, behind everything.
 start chrt --idle 0 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/build.sh PRESET [TARGET…]: configures once, builds what changed. Silent but for the last line; of a build that
-# fails, what failed and its exit code.
+# fails, what failed and its exit code. ORRERY_TESTED_APART: folders whose unit tests are not built (tests/CMakeLists.txt).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
@@ -9,13 +9,14 @@ export PATH="$PATH:/usr/local/cuda/bin"
 # What was never compiled is not preprocessed first, to look it up.
 export CCACHE_DEPEND=1
 # Where no GPU will run them, kernels are compiled for one kind, and as quickly as can be: they are emulated in the tests.
-kernels=()
-[ "${CI:-}" != true ] || kernels=(-DORRERY_CUDA_ARCHITECTURES=90-real)
-[ "${CI:-}" != true ] || [ -e /dev/nvidiactl ] || kernels+=(-DCMAKE_CUDA_FLAGS=-Ofast-compile=max)
+options=()
+[ "${CI:-}" != true ] || options=(-DORRERY_CUDA_ARCHITECTURES=90-real)
+[ "${CI:-}" != true ] || [ -e /dev/nvidiactl ] || options+=(-DCMAKE_CUDA_FLAGS=--Ofast-compile=max)
+[ -z "${ORRERY_TESTED_APART+set}" ] || options+=("-DORRERY_TESTED_APART=$ORRERY_TESTED_APART")
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0
-cmake --preset "$preset" "${kernels[@]}" >"$log" 2>&1 || code=$?
+cmake --preset "$preset" "${options[@]}" >"$log" 2>&1 || code=$?
 if [ "$code" -ne 0 ]; then
   tail -30 "$log" >&2
   exit "$code"
