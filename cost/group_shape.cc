@@ -92,6 +92,7 @@ struct Inside {
   double latency_s = 0;
   double all_pairs_bandwidth_bytes_per_s = 0;
   double to_one_bandwidth_bytes_per_s = 0;
+  double neighbour_bandwidth_bytes_per_s = 0;
   double bridge_bandwidth_bytes_per_s = 0;
   int bridges = 1;
 };
@@ -125,6 +126,15 @@ double shared_rate(const Network& network, const std::vector<int>& devices, bool
     }
   }
   return (static_cast<double>(devices.size()) - 1) / fullest;
+}
+
+// Of messages from each to the next, and from the last to the first.
+double neighbour_rate(const Network& network, const std::vector<int>& devices) {
+  double narrowest = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    for (const Link& link : network.route(devices[i], devices[(i + 1) % devices.size()]).links)
+      narrowest = std::min(narrowest, link.bandwidth_bytes_per_s);
+  return narrowest;
 }
 
 // A torus: rings along every dimension in which the members differ, in both directions where it closes.
@@ -174,6 +184,7 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
   for (const int device : members.devices) locals.push_back(cluster.place(device).local);
   if (!type.intra.torus.empty() && locals.size() > 1) {
     in_torus(type.intra, locals, result);
+    if (locals.size() > 2) result.neighbour_bandwidth_bytes_per_s = neighbour_rate(network, members.devices);
     return result;
   }
   if (type.intra.kind == IntraKind::nvlink_mesh) {
@@ -204,6 +215,8 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
                       (type.intra.kind == IntraKind::nvlink_mesh || result.bridge_bandwidth_bytes_per_s > 0);
   result.all_pairs_bandwidth_bytes_per_s =
       shares ? shared_rate(network, members.devices, /*to_one=*/false) : result.bandwidth_bytes_per_s;
+  if (type.intra.kind == IntraKind::nvlink_mesh && locals.size() > 2)
+    result.neighbour_bandwidth_bytes_per_s = neighbour_rate(network, members.devices);
   result.to_one_bandwidth_bytes_per_s =
       shares ? shared_rate(network, members.devices, /*to_one=*/true) : result.bandwidth_bytes_per_s;
   return result;
@@ -366,6 +379,8 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
           narrowest(shape.all_pairs_bandwidth_bytes_per_s, here.all_pairs_bandwidth_bytes_per_s);
       shape.to_one_bandwidth_bytes_per_s =
           narrowest(shape.to_one_bandwidth_bytes_per_s, here.to_one_bandwidth_bytes_per_s);
+      shape.neighbour_bandwidth_bytes_per_s =
+          narrowest(shape.neighbour_bandwidth_bytes_per_s, here.neighbour_bandwidth_bytes_per_s);
       shape.bridge_bandwidth_bytes_per_s =
           narrowest(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s);
       shape.bridges = std::max(shape.bridges, here.bridges);

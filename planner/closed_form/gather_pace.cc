@@ -127,8 +127,9 @@ double shared_share(double beside, double busy, double more, double lost) {
 
 GroupShape at_pace(GroupShape shape, double pace) {
   for (double* rate : {&shape.intra_bandwidth_bytes_per_s, &shape.all_pairs_bandwidth_bytes_per_s,
-                       &shape.to_one_bandwidth_bytes_per_s, &shape.bridge_bandwidth_bytes_per_s,
-                       &shape.inter_bandwidth_bytes_per_s, &shape.port_bandwidth_bytes_per_s})
+                       &shape.to_one_bandwidth_bytes_per_s, &shape.neighbour_bandwidth_bytes_per_s,
+                       &shape.bridge_bandwidth_bytes_per_s, &shape.inter_bandwidth_bytes_per_s,
+                       &shape.port_bandwidth_bytes_per_s})
     *rate *= pace;
   return shape;
 }

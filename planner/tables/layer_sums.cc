@@ -37,9 +37,9 @@ std::uint64_t shape_key(const GroupShape& s) {
                                 (s.in_network_reduction ? 1 : 0));
   for (const double value :
        {s.intra_bandwidth_bytes_per_s, s.intra_latency_s, s.all_pairs_bandwidth_bytes_per_s,
-        s.to_one_bandwidth_bytes_per_s, s.bridge_bandwidth_bytes_per_s, s.at_bridges,
-        s.inter_bandwidth_bytes_per_s, s.inter_latency_s, s.port_bandwidth_bytes_per_s, s.pairs_share,
-        s.rooms * s.wide_s})
+        s.to_one_bandwidth_bytes_per_s, s.neighbour_bandwidth_bytes_per_s, s.bridge_bandwidth_bytes_per_s,
+        s.at_bridges, s.inter_bandwidth_bytes_per_s, s.inter_latency_s, s.port_bandwidth_bytes_per_s,
+        s.pairs_share, s.rooms * s.wide_s})
     key = mixed(key, value);
   return key;
 }

@@ -58,6 +58,21 @@ TEST_CASE("group shape: several devices behind one port share it") {
   CHECK(group_shape(network, {0, 8}).inter_bandwidth_bytes_per_s == Approx(12.5e9));
 }
 
+TEST_CASE("group shape: a message to the next member has its own links, not those of all rings") {
+  const Cluster cube = load_cluster("dgx-v100-32g");
+  const Network network(cube);
+  const GroupShape four = group_shape(network, devices(4));
+  CHECK(four.neighbour_bandwidth_bytes_per_s == Approx(25e9));  // 0 to 1: one link
+  CHECK(four.intra_bandwidth_bytes_per_s > 2 * four.neighbour_bandwidth_bytes_per_s);
+  // A message of a ring through four takes as long as one from 0 to 1.
+  const double bytes = 1e9;
+  CHECK(plan_transfer(bytes, four, cube).seconds(bytes) ==
+        Approx(plan_transfer(bytes, group_shape(network, devices(2)), cube).seconds(bytes)));
+  // Behind a switch a device's whole port is there for whomever it sends to.
+  const Cluster switched = load_cluster("dgx-h100");
+  CHECK(group_shape(Network(switched), devices(4)).neighbour_bandwidth_bytes_per_s == 0);
+}
+
 TEST_CASE("group shape: a slow port slows the groups that use it, and only those") {
   Cluster cluster = with_nodes(load_cluster("dgx-h100"), 2);
   Override slow;

@@ -392,5 +392,23 @@ TEST_CASE("stages of a node that end at different times reduce at different time
   }
 }
 
+TEST_CASE("context ranks in a mesh pass keys on over the links that join neighbours, as they are simulated") {
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto job = test::make_job("gpt2-xl", "dgx-v100-32g", 32, 64, 1024, "typical");
+  for (const int pp : {1, 4})
+    for (const int micro_batch : {1, 4}) {
+      Choices c;
+      c.cp = 4;
+      c.pp = pp;
+      c.dp = 8 / pp;
+      c.micro_batch = micro_batch;
+      const Plan plan{job, c};
+      const double simulated_s = sim::simulate(plan, options).step_time_s;
+      INFO(describe(plan) << ", simulated " << simulated_s);
+      CHECK(Estimator(job).times(c).estimate_s == Approx(simulated_s).epsilon(0.06));
+    }
+}
+
 }  // namespace
 }  // namespace orrery::planner
