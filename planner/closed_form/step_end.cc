@@ -55,10 +55,21 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
       // On the data stream, from the end of the last backward pass: each bucket and those behind it.
       const double alone = back(frame.cut->part(stage, 0).end);
       // ZeRO-2 and 3: the passes may be longer than the computation in them (pace).
-      const double paced = c.zero >= 2 && alone > 0 ? times.first_backward / alone : 1;
+      // Where gradients of weights have passes of their own, the last of these completes all, and takes less.
+      const bool weights_wait = splits_backward(c.schedule) && c.interleave == 1;
+      const double last_pass_s = weights_wait ? times.weight : c.zero >= 2 ? times.first_backward : alone;
+      const double paced = alone > 0 ? last_pass_s / alone : 1;
+      // Interleaved, the last group of micro-batches goes back through the last chunk first, then through the
+      // one before: a chunk's gradients are complete while those before it still compute. Of ZeRO 2 and 3,
+      // whose reductions stand beside all passes, that is not looked at.
+      const auto m = plan.micro_batches();
+      const auto last_group = static_cast<double>(m % c.pp == 0 ? c.pp : m % c.pp);
+      const double of_chunk =
+          c.schedule == Schedule::interleaved && c.zero < 2 ? last_group * times.backward / c.interleave : 0;
       const auto after = [&](std::size_t i, double rate) {
         const Reductions::Step& step = all.steps[i];
-        const double ready = step.chunk > 0 ? -times.first_backward : -paced * back(step.part);
+        const double ready = step.chunk > 0 ? -std::max(times.first_backward, step.chunk * of_chunk)
+                                            : -paced * back(step.part);
         // ZeRO-3: between them later layers are gathered; the next one is when this bucket is ready.
         const double gathers_s = i + 2 < all.rest_gather_back_s.size() ? all.rest_gather_back_s[i + 2] : 0;
         return ready + all.rest_s[i] / rate + gathers_s;
@@ -78,7 +89,8 @@ StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int st
           most = until;
           if (rate == 1) ending.streamed = all.rest_s[i];
         };
-        for (std::size_t i = 1; i < count; i += stride) look_at(i);
+        for (std::size_t i = 1; i < count; ++i)
+          if (i % stride == 1 % stride || all.steps[i].chunk != all.steps[i - 1].chunk) look_at(i);
         look_at(count - 1);
         look_at(0);
         return most;

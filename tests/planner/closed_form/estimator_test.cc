@@ -410,5 +410,32 @@ TEST_CASE("context ranks in a mesh pass keys on over the links that join neighbo
     }
 }
 
+// A step of few micro-batches, whose reductions are long: what is complete when decides.
+TEST_CASE(
+    "gradients are reduced when the pass that completes them ends, chunk by chunk, or behind all weights") {
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto near = [&](const char* model, const char* cluster, int devices, const Choices& c) {
+    const auto job = test::make_job(model, cluster, devices, 2 * c.dp, 1024, "typical");
+    const Plan plan{job, c};
+    const double simulated_s = sim::simulate(plan, options).step_time_s;
+    INFO(describe(plan) << " of " << model << ", simulated " << simulated_s);
+    CHECK(Estimator(job).times(c).estimate_s == Approx(simulated_s).epsilon(0.05));
+  };
+  Choices c;
+  c.pp = 2;
+  c.dp = 16;
+  for (const int chunks : {4, 8, 12}) {  // 24% too slow, were all but the first chunk complete together
+    c.schedule = Schedule::interleaved;
+    c.interleave = chunks;
+    near("gpt2-xl", "dgx-b200", 32, c);
+  }
+  c.schedule = Schedule::zero_bubble;  // 9% too fast, did the pass back through the layers complete them
+  c.interleave = 1;
+  c.dp = 64;
+  c.recompute = Recompute::full;
+  near("gpt3-7b", "dgx-h100", 128, c);
+}
+
 }  // namespace
 }  // namespace orrery::planner
