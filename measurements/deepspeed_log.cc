@@ -60,9 +60,7 @@ class DeepSpeedLog {
 
 std::vector<DeepSpeedLog> deepspeed_runs(const std::string& text) {
   std::vector<DeepSpeedLog> runs(1);
-  int number = 0;
-  for (const std::string_view line : lines_of(text)) {
-    ++number;
+  for (const auto& [number, line] : lines_of(text)) {
     if (line.size() > kMostLogLineBytes) continue;
     if (runs.back().ends_before(line)) runs.emplace_back();
     runs.back().take(line, number);

@@ -102,7 +102,5 @@ void add_log(const std::string& file, int line,
 void add_timed_runs(const std::string& file, const std::vector<TimedLog>& runs, Measurements* measurements);
 // Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
 void check_device(const std::string& device, const Context& context, const std::string& file, int line);
-// Of a log: without ends of lines, and without launchers' tags (log_lines.h, without_rank).
-std::vector<std::string_view> lines_of(std::string_view text);
 
 }  // namespace orrery::measurements

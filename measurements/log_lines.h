@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +20,35 @@ std::string_view word_behind(std::string_view line, std::string_view label);
 std::optional<double> number_behind(std::string_view line, std::string_view label);
 // "1,500" as "1500", where commas part thousands and nothing else; else as it is.
 std::string without_grouping(std::string_view text);
-// A line without what launchers write before those of each rank: mpirun's "[1,0]<stdout>:", torchrun's
-// "[default0]:" and "[rank0]:", srun's "0: ".
+// A line without what launchers and collectors of logs write before each: mpirun's "[1,0]<stdout>:",
+// torchrun's "[default0]:" and "[rank0]:", srun's "0: ", mpiexec's "[0] ", kubectl's "[pod/name/container] ",
+// docker compose's "worker-0  | ", Ray's "(Worker pid=7) ", and times.
 std::string_view without_rank(std::string_view line);
 // Without a terminal's colours.
 std::string without_colours(std::string_view line);
+
+struct LogLine {
+  int number = 0;  // of the file's
+  std::string_view text;
+};
+// The lines of a log, as its program wrote them: without ends of lines, colours and what stands before each
+// of them (without_rank; pdsh's "node-1: ", where most lines have it). What a progress bar draws over itself
+// are lines of one number.
+class LogLines {
+ public:
+  explicit LogLines(std::string_view text);  // which must outlive it
+  LogLines(LogLines&&) = default;
+  std::vector<LogLine>::const_iterator begin() const { return lines_.begin(); }
+  std::vector<LogLine>::const_iterator end() const { return lines_.end(); }
+
+ private:
+  std::vector<LogLine> lines_;
+  std::deque<std::string> plain_;  // those that had colours
+};
+inline LogLines lines_of(std::string_view text) {
+  return LogLines(text);
+}
+
 // A line of a log that times one step, or those since the line before.
 struct LoggedStep {
   int line = 0;

@@ -17,10 +17,25 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
+// BigScience's Megatron-DeepSpeed and what is made of it count seconds.
+constexpr std::string_view kElapsed = "elapsed time per iteration (ms):",
+                           kElapsedSeconds = "elapsed time per iteration (s):";
 
 // What rank 0 prints when it begins, each once.
 constexpr std::array<std::string_view, 2> kBegins = {"using world size:", "- arguments -"};
+
+bool times(std::string_view line) {
+  return line.find(kElapsed) != std::string_view::npos ||
+         line.find(kElapsedSeconds) != std::string_view::npos;
+}
+
+// 0: none that is a number, or one that was cut off, for a bar follows.
+double seconds_of(std::string_view line) {
+  const bool milli = line.find(kElapsed) != std::string_view::npos;
+  const std::string_view label = milli ? kElapsed : kElapsedSeconds;
+  if (line.find('|', line.find(label)) == std::string_view::npos) return 0;
+  return number_behind(line, label).value_or(0) * (milli ? 1e-3 : 1);
+}
 
 std::int64_t number_of_iteration(std::string_view line) {
   const std::size_t at = line.find("iteration ");
@@ -39,8 +54,7 @@ class MegatronLog {
 
   // Whether the line is of another run that begins there.
   bool ends_before(std::string_view line) const {
-    if (line.find(kElapsed) != std::string_view::npos)
-      return counts_anew(iterations_, number_of_iteration(line));
+    if (times(line)) return counts_anew(iterations_, number_of_iteration(line));
     for (std::size_t i = 0; i < kBegins.size(); ++i)
       if (line.find(kBegins[i]) != std::string_view::npos) return begun_[i] || !iterations_.empty();
     return false;
@@ -50,9 +64,8 @@ class MegatronLog {
     if (line_ == 0) line_ = number;
     for (std::size_t i = 0; i < kBegins.size(); ++i)
       if (line.find(kBegins[i]) != std::string_view::npos) begun_[i] = true;
-    if (line.find(kElapsed) != std::string_view::npos) {
-      iterations_.push_back({number, number_of_iteration(line),
-                             number_behind(line, kElapsed).value_or(0) * 1e-3,
+    if (times(line)) {
+      iterations_.push_back({number, number_of_iteration(line), seconds_of(line),
                              static_cast<std::int64_t>(std::clamp(
                                  number_behind(line, "global batch size:").value_or(0), 0.0, 1e12))});
       return;
@@ -88,9 +101,7 @@ class MegatronLog {
 
 std::vector<MegatronLog> megatron_runs(const std::string& text) {
   std::vector<MegatronLog> runs(1);
-  int number = 0;
-  for (const std::string_view line : lines_of(text)) {
-    ++number;
+  for (const auto& [number, line] : lines_of(text)) {
     if (line.size() >= kMostLogLineBytes) continue;
     if (runs.back().ends_before(line)) runs.emplace_back();
     runs.back().take(line, number);
@@ -188,9 +199,8 @@ void read_megatron_run(const MegatronLog& log, const std::string& file, const Co
 }  // namespace
 
 bool is_megatron_log(std::string_view head) {
-  return head.find(kElapsed) != std::string_view::npos ||
-         (head.find("tensor_model_parallel_size ..") != std::string_view::npos &&
-          head.find("micro_batch_size ..") != std::string_view::npos);
+  return times(head) || (head.find("tensor_model_parallel_size ..") != std::string_view::npos &&
+                         head.find("micro_batch_size ..") != std::string_view::npos);
 }
 
 void read_megatron_log(const Source& source, const Context& context, Measurements* measurements) {

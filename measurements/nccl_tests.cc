@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "cost/collective_cost.h"
 #include "measurements/kinds.h"
+#include "measurements/log_lines.h"
 
 namespace orrery::measurements {
 namespace {
@@ -55,23 +56,49 @@ struct Timed {
   double bus_factor() const { return algorithm > 0 ? bus / algorithm : 0; }
 };
 
+// What the line above the rows says of them.
+struct RowColumns {
+  // Of one half, out of place or in place: more than time, bandwidths and what was wrong where single
+  // iterations are reported.
+  std::size_t half = 4;
+  bool stamped = false;        // a date and a time behind them
+  bool largest_error = false;  // until 2022, in place of a number of wrong results
+  bool of_processors = false;  // the time of the calls alone (-C 1)
+};
+
+RowColumns columns_of(std::string_view header) {
+  std::vector<std::size_t> times;
+  RowColumns columns;
+  const std::vector<std::string> words = words_of(header);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "time" || words[i] == "cputime") times.push_back(i);
+    columns.of_processors |= words[i] == "cputime";
+    columns.largest_error |= words[i] == "error" || words[i] == "res";
+    columns.stamped |= words[i] == "timestamp";
+  }
+  if (times.size() == 2) columns.half = std::clamp<std::size_t>(times[1] - times[0], 4, 16);
+  return columns;
+}
+
 // size count type [redop] [root], then out of place and in place: time algbw busbw #wrong. Nothing: another
 // line.
-std::optional<Timed> timed(std::string_view line) {
-  const std::vector<std::string> words = words_of(line);
-  if (words.size() < 11 || words.size() > 13) return std::nullopt;
+std::optional<Timed> timed(std::string_view line, const RowColumns& columns) {
+  std::vector<std::string> words = words_of(line);
+  const std::size_t halves = 2 * columns.half;
+  if (columns.stamped && words.size() >= 2) words.resize(words.size() - 2);
+  if (words.size() < halves + 3 || words.size() > halves + 5) return std::nullopt;
   const auto size = parse_whole(words[0]), count = parse_whole(words[1]);
   if (!size || !count || parse_number(words[2])) return std::nullopt;
   std::size_t at = 3;
   Timed row;
   row.bytes = static_cast<double>(*size);
   if (!parse_number(words[at])) row.operation = words[at++];
-  if (words.size() - at == 9) {
+  if (words.size() - at == halves + 1) {
     const auto root = parse_whole(words[at++]);
     if (!root) return std::nullopt;
     row.root = static_cast<int>(std::clamp<std::int64_t>(*root, -1, 1 << 20));
   }
-  if (words.size() - at != 8) return std::nullopt;
+  if (words.size() - at != halves) return std::nullopt;
   const auto time_us = parse_number(words[at]), algorithm = parse_number(words[at + 1]),
              bus = parse_number(words[at + 2]);
   if (!time_us || !algorithm || !bus) return std::nullopt;
@@ -79,8 +106,11 @@ std::optional<Timed> timed(std::string_view line) {
   row.algorithm = *algorithm;
   row.bus = *bus;
   row.checked = words[at + 3] != "N/A";
-  row.checked_in_place = words[at + 7] != "N/A";
-  for (const std::size_t column : {at + 3, at + 7}) row.wrong |= parse_number(words[column]).value_or(0) > 0;
+  const std::size_t in_place = at + columns.half + 3;
+  row.checked_in_place = words[in_place] != "N/A";
+  if (!columns.largest_error)
+    for (const std::size_t column : {at + 3, in_place})
+      row.wrong |= parse_number(words[column]).value_or(0) > 0;
   // The columns are what they are taken for, where enough digits are printed to say so.
   if (*algorithm >= 1 && std::abs(row.bytes / row.seconds / (*algorithm * 1e9) - 1) > kRounding)
     return std::nullopt;
@@ -94,9 +124,9 @@ class NcclTestsReader {
 
   void run() {
     const std::string text = source_.text();
-    for (const std::string_view line : lines_of(text)) {
-      ++line_;
-      if (line.size() < kMostLineBytes) take(line);
+    for (const auto& [number, line] : lines_of(text)) {
+      line_ = number;
+      if (line.size() < kMostLineBytes) take(trimmed(line));
     }
     conclude();
     if (!any_row_)
@@ -108,7 +138,7 @@ class NcclTestsReader {
     if (line.find("_perf") != std::string_view::npos) take_name(line);
     if (line.starts_with('#')) {
       take_comment(line);
-    } else if (auto row = timed(line)) {
+    } else if (auto row = timed(line, columns_)) {
       any_row_ = true;
       in_rows_ = true;
       row->line = line_;
@@ -129,21 +159,32 @@ class NcclTestsReader {
 
   void take_comment(std::string_view line) {
     static const std::regex rank(
-        R"(^#\s+Rank\s+\d+ +(?:Group\s+(\d+) )?.*\bon\s+(\S+) device\s+(\d+) \[[^\]]*\]\s*(.*\S)\s*$)");
-    if (line.find("minBytes ") != std::string_view::npos ||
-        line.find("Avg bus bandwidth") != std::string_view::npos)
+        R"(^#\s+Rank\s+(\d+) +(?:Group\s+(\d+) )?.*\bon\s+(\S+) device\s+(\d+) \[[^\]]*\]\s*(.*\S)\s*$)");
+    const auto holds = [&](std::string_view word) { return line.find(word) != std::string_view::npos; };
+    if (holds("algbw") && holds("busbw")) {
       conclude();
+      columns_ = columns_of(line);
+    }
+    // Where each row says its largest error, how many results were wrong is counted behind them.
+    if (columns_.largest_error && holds("Out of bounds values") && holds("FAILED"))
+      for (Timed& row : rows_) row.wrong = true;
+    if (holds("minBytes ") || holds("Avg bus bandwidth")) conclude();
+    // A test that failed has no rows behind its devices.
+    in_rows_ = in_rows_ || holds("Using devices");
     std::cmatch found;
     if (!std::regex_search(line.data(), line.data() + line.size(), found, rank)) return;
     if (in_rows_) {
+      // Of another test.
       conclude();
       devices_.clear();
       groups_.clear();
+      ranks_.clear();
       in_rows_ = false;
     }
-    if (found[1].matched) groups_.insert(found[1]);
-    ++devices_[found[2]];
-    if (std::string device = found[4]; device != device_) {
+    ranks_.insert(parse_whole(std::string(found[1])).value_or(0));
+    if (found[2].matched) groups_.insert(found[2]);
+    ++devices_[found[3]];
+    if (std::string device = found[5]; device != device_) {
       check_device(device, context_, source_.name(), line_);
       device_ = std::move(device);
     }
@@ -212,14 +253,21 @@ class NcclTestsReader {
     if (devices < 2) return ignore("a row of fewer than two devices, or of a test that does not list them");
     if (groups_.size() > 1)
       return ignore(fmt::format("{} groups at once (NCCL_TESTS_SPLIT), which share links", groups_.size()));
+    // Of a log that lost its beginning, or lines of it.
+    if (groups_.size() <= 1 &&
+        (*ranks_.rbegin() + 1 != devices || ranks_.size() != static_cast<std::size_t>(devices)))
+      return ignore(fmt::format("a test that lists {} of its {} ranks", ranks_.size(), *ranks_.rbegin() + 1));
     if (most != least) return ignore("nodes with different numbers of devices");
     if (!kind)
       return ignore(test_.empty() ? "a test that is not named: give the file its name, as in "
                                     "all_gather_perf.log"
                                   : fmt::format("no model of {}_perf", test_));
     if (row.bytes <= 0 || row.seconds <= 0) return ignore("no bytes, or no time");
+    if (columns_.of_processors)
+      return ignore("times of the processors' calls (cputime, -C 1), which say nothing of the links");
     if (row.wrong)
-      return ignore("results that nccl-tests found wrong (#wrong above 0): what was timed is broken");
+      return ignore(
+          "results that nccl-tests found wrong (#wrong above 0, or FAILED): what was timed is broken");
     if (most > per_node)
       throw UserError(source_.name(), row.line, fmt::format("{} devices on one node", most),
                       fmt::format("up to {} of {}", per_node, context_.cluster.name));
@@ -231,11 +279,13 @@ class NcclTestsReader {
   const Context& context_;
   Measurements* measurements_;
   int line_ = 0;
-  bool any_row_ = false, in_rows_ = false;
+  bool any_row_ = false, in_rows_ = false;           // behind a test's devices
   std::string test_, device_;                        // the last that was checked
   std::map<std::string, int, std::less<>> devices_;  // by host
   std::set<std::string, std::less<>> groups_;
+  std::set<std::int64_t> ranks_;
   std::vector<Timed> rows_;  // of the test that was begun
+  RowColumns columns_;
 };
 
 }  // namespace

@@ -84,9 +84,11 @@ class NemoLog {
     if (all->size() < kMostNemoSteps) all->push_back({number, step, seconds});
   }
 
-  // "global_step=3.000" of the progress bar.
+  // "global_step=3.000" of the progress bar, "global_step: 3" of NeMo 2's lines.
   static std::int64_t step_of(std::string_view line) {
-    const double step = number_behind(line, "global_step=").value_or(-1);
+    const std::string_view label =
+        line.find("global_step: ") != std::string_view::npos ? "global_step: " : "global_step=";
+    const double step = number_behind(line, label).value_or(-1);
     return step >= 0 && step < 1e15 ? static_cast<std::int64_t>(step) : -1;
   }
 
@@ -105,8 +107,12 @@ class NemoLog {
     if (line.find(kTiming) != std::string_view::npos) {
       std::string_view rest = line.substr(line.rfind(kTiming) + kTiming.size());
       rest.remove_prefix(std::min(rest.find_first_not_of("=: "), rest.size()));
-      keep(&timed_, parse_number(rest.substr(0, rest.find_first_of(" ,]|"))).value_or(0), number,
-           step_of(line));
+      const double seconds = parse_number(rest.substr(0, rest.find_first_of(" ,]|"))).value_or(0);
+      const std::int64_t step = step_of(line);
+      // A progress bar is drawn anew while nothing is.
+      const bool again =
+          step >= 0 && !timed_.empty() && timed_.back().number == step && timed_.back().value == seconds;
+      if (!again) keep(&timed_, seconds, number, step);
       return;
     }
     if (const auto [name, value] = setting_of(line); !name.empty())
@@ -152,9 +158,7 @@ class NemoLog {
 
 std::vector<NemoLog> nemo_runs(const std::string& text) {
   std::vector<NemoLog> runs(1);
-  int number = 0;
-  for (const std::string_view line : lines_of(text)) {
-    ++number;
+  for (const auto& [number, line] : lines_of(text)) {
     if (line.size() > kMostLogLineBytes) continue;
     if (runs.back().ends_before(line)) runs.emplace_back();
     runs.back().take_line(line, number);

@@ -63,14 +63,13 @@ class TorchtitanLog {
            (!steps_.empty() || !said("global_batch").empty() || (!mesh_.empty() && mesh != mesh_));
   }
 
-  void take(const std::string& line, int number) {
+  void take(std::string_view line, int number) {
     if (line_ == 0) line_ = number;
     if (const std::string_view mesh = mesh_in(line); !mesh.empty()) mesh_ = mesh;
-    const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
+    const auto holds = [&](std::string_view word) { return line.find(word) != std::string_view::npos; };
     const std::string_view rate_label = holds(kRate) ? kRate : kOldRate;
     if (holds(kStep) && holds(rate_label) && !holds("validate step")) {
-      const std::string_view behind =
-          std::string_view(line).substr(line.find(rate_label) + rate_label.size());
+      const std::string_view behind = line.substr(line.find(rate_label) + rate_label.size());
       if (steps_.size() < kMostTorchtitanSteps)
         steps_.push_back(
             {number, parse_whole(word_behind(line, kStep)).value_or(-1), grouped_number(trimmed(behind))});
@@ -89,8 +88,8 @@ class TorchtitanLog {
     if (!value.empty()) said_[name] = value.substr(0, 64);
   }
 
-  void take_configuration(const std::string& line) {
-    const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
+  void take_configuration(std::string_view line) {
+    const auto holds = [&](std::string_view word) { return line.find(word) != std::string_view::npos; };
     if (holds(kMesh))
       for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp"})
         say(name, word_behind(line, fmt::format("{}=", name)));
@@ -104,12 +103,12 @@ class TorchtitanLog {
       const std::string_view name = word_behind(line, "Model ");
       say("model", name);
       say("flavor", word_behind(line, fmt::format("Model {} ", name)));
-      const std::string_view size = std::string_view(line).substr(line.find(" size:") + 6);
+      const std::string_view size = line.substr(line.find(" size:") + 6);
       say("parameters", fmt::format("{:.0f}", grouped_number(trimmed(size))));
     }
     if (holds(" capacity: ") && holds("GiB memory")) {
       const std::size_t at = line.find(" capacity: ") + 11;
-      say("device", std::string_view(line).substr(at, line.find(" with ", at) - at));
+      say("device", line.substr(at, line.find(" with ", at) - at));
     }
     if (holds("activation checkpointing to the model")) say("recompute", word_behind(line, "Applied "));
     if (holds("Compiling")) say("compiled", "True");
@@ -150,13 +149,10 @@ class TorchtitanLog {
 
 std::vector<TorchtitanLog> torchtitan_runs(const std::string& text) {
   std::vector<TorchtitanLog> runs(1);
-  int number = 0;
-  for (const std::string_view line : lines_of(text)) {
-    ++number;
+  for (const auto& [number, line] : lines_of(text)) {
     if (line.size() >= kMostLogLineBytes) continue;
-    const std::string plain = without_colours(line);
-    if (runs.back().ends_before(plain)) runs.emplace_back();
-    runs.back().take(plain, number);
+    if (runs.back().ends_before(line)) runs.emplace_back();
+    runs.back().take(line, number);
   }
   return runs;
 }

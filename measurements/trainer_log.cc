@@ -8,6 +8,9 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/parse.h"
 #include "measurements/kinds.h"
@@ -44,6 +47,40 @@ std::string count_of(std::string_view line, std::string_view name) {
   return without_grouping(line.substr(at, line.find_first_not_of("0123456789,", at) - at));
 }
 
+// "0:01:30.25", "1 day, 2:03:04.50": as the Trainer writes its metrics at the end. 0: it is none.
+double seconds_of_clock(std::string_view text) {
+  double days = 0;
+  if (const std::size_t day = text.find(" day"); day != std::string_view::npos) {
+    days = parse_number(text.substr(0, day)).value_or(0);
+    text = trimmed(text.substr(std::min(text.find(',', day) + 1, text.size())));
+  }
+  double seconds = 0;
+  const std::vector<std::string> parts = split(text.substr(0, text.find(' ')), ':');
+  if (parts.size() < 2 || parts.size() > 3) return 0;
+  for (const std::string& part : parts) {
+    const auto number = parse_number(part);
+    if (!number || *number < 0 || *number > 1e6) return 0;
+    seconds = 60 * seconds + *number;
+  }
+  return days >= 0 && days < 1e5 ? 86400 * days + seconds : 0;
+}
+
+// A place in a training, by its progress bar: "50/200 [01:20<04:00, 1.60s/it]".
+struct Progress {
+  double step = 0, of = 0, at_s = 0;
+};
+std::optional<Progress> progress_in(std::string_view line) {
+  const std::size_t bracket = line.find(" [");
+  if (bracket == std::string_view::npos || line.find("%|") == std::string_view::npos) return std::nullopt;
+  const std::size_t end = line.find('<', bracket), begin = line.find_last_of(" |", bracket - 1) + 1;
+  if (end == std::string_view::npos || bracket == 0 || begin > bracket) return std::nullopt;
+  const std::vector<std::string> counts = split(line.substr(begin, bracket - begin), '/');
+  const auto step = parse_whole(counts.front()), of = parse_whole(counts.back());
+  if (counts.size() != 2 || !step || !of || *step < 0 || *step > *of) return std::nullopt;
+  return Progress{static_cast<double>(*step), static_cast<double>(*of),
+                  seconds_of_clock(line.substr(bracket + 2, end - bracket - 2))};
+}
+
 // Printed once before each training, behind its configuration, by one rank or by several.
 constexpr std::string_view kTrains = "Instantaneous batch size per device";
 
@@ -54,9 +91,7 @@ class TrainerLog {
   static std::vector<TrainerLog> all_of(const std::string& text) {
     std::vector<TrainerLog> runs(1);
     TrainerLog next;  // what is said behind the beginning of one is of the one behind it, if that begins
-    int number = 0;
-    for (const std::string_view line : lines_of(text)) {
-      ++number;
+    for (const auto& [number, line] : lines_of(text)) {
       if (line.size() > kMostTrainerLineBytes) continue;
       TrainerLog& run = runs.back();
       if (line.find(kTrains) != std::string_view::npos) {
@@ -64,8 +99,7 @@ class TrainerLog {
         if (run.begun_ && (run.runtime_s_ > 0 || run.contradicts(next))) {
           // Where nothing was said in between the same model is trained on.
           TrainerLog again = next.said_.empty() ? run : next;
-          again.begun_ = false;
-          again.runtime_s_ = 0;
+          again.begin_anew();
           runs.push_back(std::move(again));
           next = {};
         }
@@ -74,11 +108,13 @@ class TrainerLog {
       TrainerLog& now = runs.back();
       now.take_counts(line);
       (now.begun_ ? next : now).take(line);
-      const auto seconds = parse_number(value_of(line, "train_runtime"));
-      if (!seconds || *seconds <= 0) continue;
+      now.take_times(line, number);
+      const double seconds = now.runtime_in(line);
+      if (seconds <= 0) continue;
       now.adopt(next);
       next = {};
-      now.runtime_s_ = *seconds;
+      now.runtime_s_ = seconds;
+      ++now.ended_;
       now.line_ = number;
     }
     return runs;
@@ -92,10 +128,48 @@ class TrainerLog {
     return said(one).empty() ? said(other) : said(one);
   }
   double number(const std::string& name) const { return parse_number(said(name)).value_or(0); }
-  double runtime_s() const { return runtime_s_; }
+  // Of training, without its evaluations: each rank that says how long it trained says theirs, too.
+  double trained_s() const { return runtime_s_ > 0 ? runtime_s_ - evaluated_s_ / ended_ : 0; }
+  // Of a training that did not end, by its progress bar: steps, and how long they took. 0: it says nothing.
+  std::pair<double, double> progressed() const {
+    if (last_.step <= first_.step) return {0, 0};
+    return {last_.step - first_.step, last_.at_s - first_.at_s - evaluated_between_s_};
+  }
   int line() const { return line_; }
 
  private:
+  void begin_anew() {
+    begun_ = false;
+    runtime_s_ = evaluated_s_ = evaluated_between_s_ = 0;
+    ended_ = 0;
+    first_ = last_ = {};
+  }
+
+  // "'train_runtime': 90.0", or, of a log without that line, "train_runtime = 0:01:30.00"; 0: another line.
+  double runtime_in(std::string_view line) const {
+    constexpr std::string_view kRuntime = "train_runtime";
+    const std::size_t at = line.find(kRuntime);
+    if (at == std::string_view::npos) return 0;
+    const std::string_view behind = trimmed(line.substr(at + kRuntime.size()));
+    if (behind.starts_with('='))
+      if (const double seconds = seconds_of_clock(trimmed(behind.substr(1))); seconds > 0)
+        return runtime_s_ > 0 ? 0 : seconds;
+    return parse_number(value_of(line, kRuntime)).value_or(0);
+  }
+
+  void take_times(std::string_view line, int number) {
+    if (runtime_s_ > 0) return;
+    const auto evaluated = parse_number(value_of(line, "eval_runtime"));
+    if (evaluated && *evaluated > 0) evaluated_s_ += *evaluated;
+    if (evaluated && *evaluated > 0 && first_.step > 0) evaluated_between_s_ += *evaluated;
+    const auto progress = progress_in(line);
+    if (!progress || progress->step < 1 || progress->of != this->number("Total optimization steps")) return;
+    if (first_.step == 0) first_ = *progress;
+    if (progress->step <= last_.step) return;
+    last_ = *progress;
+    line_ = number;
+  }
+
   bool contradicts(const TrainerLog& other) const {
     return std::any_of(other.said_.begin(), other.said_.end(), [&](const auto& one) {
       const auto own = said_.find(one.first);
@@ -172,8 +246,9 @@ class TrainerLog {
   std::map<std::string, std::string> said_;
   std::map<std::string, bool> overridden_;
   bool begun_ = false;
-  double runtime_s_ = 0;
-  int line_ = 0, offload_lines_ = 0;
+  double runtime_s_ = 0, evaluated_s_ = 0, evaluated_between_s_ = 0;
+  Progress first_, last_;
+  int line_ = 0, ended_ = 0, offload_lines_ = 0;
 };
 
 bool yes(const std::string& word) {
@@ -232,9 +307,17 @@ bool says_model(const TrainerLog& log) {
 // What says no model goes to `untold`, for rows of tables.
 void read_training(const TrainerLog& log, const std::string& file, const Context& context,
                    Measurements* measurements, std::vector<TimedLog>* untold) {
-  const double steps = log.number("Total optimization steps");
-  if (log.runtime_s() <= 0)
-    return measurements->ignore(file, 0, "a log without train_runtime: it did not end");
+  double steps = log.number("Total optimization steps"), trained_s = log.trained_s();
+  // The first steps warm up, and count: as if one took twice as long.
+  double spread = steps >= 1 ? 1 / steps : 0;
+  if (trained_s <= 0) {
+    // A bar says whole seconds.
+    constexpr double kLeastSeconds = 10;
+    std::tie(steps, trained_s) = log.progressed();
+    if (trained_s < kLeastSeconds)
+      return measurements->ignore(file, 0, "a log without train_runtime: it did not end");
+    spread = 1 / trained_s;
+  }
   if (steps < 1) return measurements->ignore(file, log.line(), "a log that does not print its steps");
   if (yes(log.said("offloaded")))
     return measurements->ignore(file, log.line(), "a run that offloads to the host");
@@ -246,13 +329,11 @@ void read_training(const TrainerLog& log, const std::string& file, const Context
   if (each < 1 || all < each)
     return measurements->ignore(file, log.line(), "a log that does not print its batch");
   if (!says_model(log)) {
-    untold->push_back({file, {log.runtime_s() / steps}, all, 1 / steps});
+    untold->push_back({file, {trained_s / steps}, all, spread});
     return;
   }
   const std::size_t before = measurements->steps.size();
-  // The first steps warm up, and count: as if one took twice as long.
-  add_log(file, log.line(), columns_of(log, all / each, log.runtime_s() / steps), 1 / steps, context,
-          measurements);
+  add_log(file, log.line(), columns_of(log, all / each, trained_s / steps), spread, context, measurements);
   if (measurements->steps.size() == before) return;
   // Under FSDP each rank counts its own share.
   const double trained = log.number("Number of trainable parameters") * all / each;
@@ -276,7 +357,8 @@ void read_training(const TrainerLog& log, const std::string& file, const Context
 
 bool is_trainer_log(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
-  return holds("Instantaneous batch size per device") || holds("'train_runtime':");
+  return holds("Instantaneous batch size per device") || holds("'train_runtime':") ||
+         (holds("***** train metrics *****") && holds("train_runtime"));
 }
 
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "measurements/log_lines.h"
 #include "tests/support/published.h"
 #include "topologies/readers/catalog.h"
 
@@ -111,9 +113,69 @@ TEST_CASE("nccl-tests: a test without a name is told by its operation, root and 
 TEST_CASE("nccl-tests: lines that mpirun tags read as the others do") {
   std::string tagged;
   const std::string text = old_nccl("NVIDIA H100 80GB HBM3", kRow);
-  for (const std::string_view line : measurements::lines_of(text))
-    tagged += "[1,0]<stdout>:" + std::string(line) + "\r\n";
+  for (const measurements::LogLine& line : measurements::lines_of(text))
+    tagged += "[1,0]<stdout>:" + std::string(line.text) + "\r\n";
   CHECK(read(tagged).collectives.size() == 1);
+}
+
+TEST_CASE("nccl-tests: the line above the rows says what their columns are") {
+  const std::string text = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/all_reduce_perf.log");
+  const auto rows_with = [&](const std::string& header, const auto& row_of) {
+    std::string other;
+    for (const measurements::LogLine& line : measurements::lines_of(text)) {
+      std::istringstream words{std::string(line.text)};
+      std::vector<std::string> found;
+      for (std::string word; words >> word;) found.push_back(word);
+      if (line.text.find("algbw") != std::string_view::npos)
+        other += header + "\n";
+      else if (found.size() == 13 && found[2] == "float")
+        other += row_of(found) + "\n";
+      else
+        other += std::string(line.text) + "\n";
+    }
+    return read(other);
+  };
+  const auto fields = [](const std::vector<std::string>& w, const std::string& words,
+                         const std::string& wrong, const std::string& more = "") {
+    return fmt::format("{} {} float {} {} {} {} {} {} {} {} {} {} {}", w[0], w[1], words, w[5], w[6], w[7],
+                       wrong, more, w[5], w[6], w[7], wrong, more);
+  };
+  // Until 2022: no root, and the largest error in place of a count.
+  const std::string old = "# size count type redop time algbw busbw error time algbw busbw error";
+  const auto old_row = [&](const auto& w) { return fields(w, "sum", "1e-06"); };
+  CHECK(rows_with(old, old_row).collectives.size() == 6);
+  CHECK(rows_with("# size count type redop root time algbw busbw #wrong time algbw busbw #wrong timestamp",
+                  [&](const auto& w) { return fields(w, "sum -1", "0") + " 2026-01-11 20:13:40"; })
+            .collectives.size() == 6);
+  const Measurements each = rows_with(
+      "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw "
+      "#wrong i_min i_max i_p99 i_cv%",
+      [&](const auto& w) { return fields(w, "sum -1", "0", "1.00 900.00 800.00 3.10"); });
+  REQUIRE(each.collectives.size() == 6);
+  CHECK(each.collectives.back().seconds == Approx(155.8e-6));
+  const Measurements calls =
+      rows_with("# size count type redop root cputime algbw busbw #wrong cputime algbw busbw #wrong",
+                [&](const auto& w) { return fields(w, "sum -1", "0"); });
+  CHECK(calls.collectives.empty());
+  CHECK_THAT(calls.ignored.at(0).why, Catch::Contains("cputime"));
+  // Wrong results are counted behind old rows.
+  std::string failed = text;
+  failed.replace(failed.find("#wrong"), 6, "error ").replace(failed.find(": 0 OK"), 6, ": 3 FAILED");
+  CHECK(read(failed).collectives.empty());
+}
+
+TEST_CASE("nccl-tests: a log that lost lines of its ranks is of nobody knows how many devices") {
+  std::string text = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/all_reduce_perf.log");
+  const std::size_t at = text.find("#  Rank  5");
+  text.erase(at, text.find('\n', at) + 1 - at);
+  const Measurements all = read(text);
+  CHECK(all.collectives.empty());
+  CHECK(all.ignored.at(0).why == "a test that lists 7 of its 8 ranks");
+  // One that failed before its first row lists them, too.
+  const std::string whole = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/all_reduce_perf.log");
+  const Measurements second = read(whole.substr(0, whole.find("        1024 ")) + whole);
+  REQUIRE(second.collectives.size() == 6);
+  CHECK(second.collectives.front().devices_per_node == 8);
 }
 
 TEST_CASE("nccl-tests: the row with most digits names a test without a name, and its small sizes with it") {

@@ -147,10 +147,14 @@ TEST_CASE("logs of one rank read the same behind what a launcher writes before e
     const std::string text = read_file(data(name));
     const Measurements plain = read_text(text);
     REQUIRE(plain.steps.size() + plain.collectives.size() > 0);
-    for (const char* tag : {"[1,0]<stdout>:", "[default0]:", "[rank0]:", "0: ", " 12: [default7]:"}) {
+    for (const char* tag :
+         {"[1,0]<stdout>:", "[prterun-node-a-42@1,0]<stdout>: ", "[default0]:", "[rank0]:", "0: ",
+          " 12: [default7]:", "[0] ", "[pod/train-0/main] ", "worker-0  | ", "node-1: ", "node-1: [rank0]:",
+          "(Worker pid=42, ip=10.0.0.5) ", "2026-01-11T20:13:40.123456789Z ", "2026-01-11 20:13:40,123 ",
+          "[2026-01-11 20:13:40] ", "20:13:40 ", "Jan 11 20:13:40 node-1 train[42]: ", "\x1b[36m"}) {
       INFO(tag);
       std::string tagged;
-      for (const std::string_view line : lines_of(text)) tagged += tag + std::string(line) + "\n";
+      for (const LogLine& line : lines_of(text)) tagged += tag + std::string(line.text) + "\n";
       const Measurements all = read_text(tagged);
       REQUIRE(all.steps.size() == plain.steps.size());
       CHECK(all.collectives.size() == plain.collectives.size());
@@ -160,9 +164,90 @@ TEST_CASE("logs of one rank read the same behind what a launcher writes before e
       }
     }
   }
-  CHECK(without_rank("[2025-01-01 10:00:00] step 1") == "[2025-01-01 10:00:00] step 1");
+  CHECK(without_rank("[2025-01-01 10:00:00] step 1") == "step 1");
+  CHECK(without_rank("2025-01-01 step 1") == "2025-01-01 step 1");
+  CHECK(without_rank("bf16: True") == "bf16: True");
+  CHECK(without_rank("| 5 | 7 |") == "| 5 | 7 |");
   CHECK(without_rank("[INFO|trainer.py:2414] 2025") == "[INFO|trainer.py:2414] 2025");
   CHECK(without_rank("10:00: x") == "10:00: x");
+}
+
+TEST_CASE(
+    "lines that a progress bar draws over itself, Windows' ends of lines and a byte order mark are read") {
+  std::vector<std::pair<int, std::string>> found;
+  for (const LogLine& line : lines_of("\xEF\xBB\xBF"
+                                      "a\r\n  1%|\r  2%|\rb\r\n\n\x1b[?25l\x1b[1mc\x1b[0m"))
+    found.emplace_back(line.number, line.text);
+  CHECK(found == std::vector<std::pair<int, std::string>>{
+                     {1, "a"}, {2, "  1%|"}, {2, "  2%|"}, {2, "b"}, {3, ""}, {4, "c"}});
+  // NeMo's bar, of which one line of the file has all, each state of it drawn three times.
+  std::string text = read_file(data("nemo.log"));
+  const Measurements plain = read_text(text);
+  const std::size_t bar = text.find("Epoch 0");
+  std::string drawn;
+  for (const LogLine& line : lines_of(std::string_view(text).substr(bar)))
+    for (int i = 0; i < 30 && !line.text.empty(); ++i) drawn += std::string(line.text) + '\r';
+  const Measurements all = read_text(text.substr(0, bar) + drawn + "\n");
+  REQUIRE(all.steps.size() == 1);
+  CHECK(all.steps[0].row.measured_s == plain.steps[0].row.measured_s);
+  CHECK(all.steps[0].spread == plain.steps[0].spread);
+}
+
+TEST_CASE("Megatron's logs may count seconds, and a line that was cut off says no time") {
+  std::string text = read_file(data("megatron-core.log"));
+  text = text.substr(0, text.find("- arguments -", 100) - 23);
+  const Measurements plain = read_text(text);
+  REQUIRE(plain.steps.size() == 1);
+  CHECK(plain.steps[0].row.measured_s == Approx(2.003));
+  const std::size_t cut = text.find(": 2004.0");
+  CHECK(read_text(text.substr(0, cut + 4)).steps.at(0).row.measured_s == Approx(2.0025));
+  for (const auto& [ms, s] :
+       {std::pair{"10001.0", "10.001"}, {"2002.0", "2.002"}, {"2003.0", "2.003"}, {"2004.0", "2.004"}})
+    text.replace(text.find(std::string("(ms): ") + ms), 6 + std::string(ms).size(), std::string("(s): ") + s);
+  CHECK(read_text(text).steps.at(0).row.measured_s == Approx(2.003));
+}
+
+TEST_CASE("a Trainer's evaluations are no part of its steps") {
+  const std::string text = read_file(data("trainer.log"));
+  const auto seconds_with = [&](const std::string& instead, const std::string& before = "") {
+    std::string other = text;
+    const std::size_t at = other.find("{'train_runtime'");
+    other.replace(at, other.find('\n', at) - at, before + instead);
+    const Measurements all = read_text(other);
+    return all.steps.empty() ? 0.0 : all.steps.at(0).row.measured_s;
+  };
+  const std::string ends =
+      text.substr(text.find("{'train_runtime'"),
+                  text.find('\n', text.find("{'train_runtime'")) - text.find("{'train_runtime'"));
+  CHECK(seconds_with(ends) == Approx(90.0 / 200));
+  const std::string evaluates = "{'eval_loss': 3.2, 'eval_runtime': 10.0, 'epoch': 0.5}\n";
+  CHECK(seconds_with(ends, evaluates + evaluates) == Approx(70.0 / 200));
+  // Two nodes say so, each its own.
+  CHECK(seconds_with(ends + "\n" + ends, evaluates + evaluates) == Approx(80.0 / 200));
+  // What it prints beside that line, or in its place; what follows is not training.
+  CHECK(seconds_with("***** train metrics *****\n  train_runtime  = 0:01:30.00\n" + evaluates) ==
+        Approx(90.0 / 200));
+  CHECK_THROWS_WITH(seconds_with("***** train metrics *****\n  train_runtime  = 1 day, 0:01:30.00"),
+                    Catch::Contains("432.4 s a step"));
+}
+
+TEST_CASE("a Trainer's log that was cut off is read by its progress bar") {
+  std::string text = read_file(data("trainer.log"));
+  text = text.substr(0, text.find("{'train_runtime'"));
+  const auto read_with = [&](const std::string& bar) { return read_text(text + bar); };
+  const std::string begin = "  0%|  | 0/200 [00:00<?, ?it/s]\r  1%|# | 2/200 [00:09<07:00,  2.12s/it]\r";
+  const Measurements all = read_with(begin + " 50%|##| 100/200 [00:58<00:49,  2.00it/s]\r");
+  REQUIRE(all.steps.size() == 1);
+  // From the second step's end to the hundredth's.
+  CHECK(all.steps[0].row.measured_s == Approx(49.0 / 98));
+  CHECK(all.steps[0].spread == Approx(1 / 49.0));
+  const Measurements evaluated =
+      read_with(begin + "{'eval_runtime': 9.0}\n  7%|#| 7/9 [00:01<00:01, 2it/s]\r" +
+                " 50%|##| 100/200 [01:07<00:49,  2.00it/s]\r");
+  CHECK(evaluated.steps.at(0).row.measured_s == Approx(49.0 / 98));
+  // Whole seconds of few say nothing, nor do other bars.
+  CHECK(read_with(begin).steps.empty());
+  CHECK(read_with(begin + " 50%|##| 100/300 [00:58<00:49,  2.00it/s]\r").steps.empty());
 }
 
 TEST_CASE("thousands' commas are taken out, and no others") {
