@@ -102,4 +102,14 @@ void doubt_model(const MeasuredStep& step, const std::string& model, Measurement
                   static_cast<double>(step.row.plan.job->workload.parameters())));
 }
 
+void doubt_sequences(const MeasuredStep& step, const std::string& said, Measurements* measurements) {
+  const Job& job = *step.row.plan.job;
+  if (!said.empty() || !job.workload.transformer) return;
+  measurements->doubt(
+      step.file, step.line, "sequences",
+      fmt::format("sequences of {} tokens were assumed, for the row does not say how long they "
+                  "are: say 'seq_len_tokens'",
+                  job.training.seq_len));
+}
+
 }  // namespace orrery::measurements

@@ -24,5 +24,7 @@ void check_plausible(const MeasuredStep& step);
 void doubt_memory(const MeasuredStep& step, Measurements* measurements);
 // Dimensions that nobody said of a `model`.
 void doubt_model(const MeasuredStep& step, const std::string& model, Measurements* measurements);
+// Sequences whose length the row does not say, in `seq_len_tokens`.
+void doubt_sequences(const MeasuredStep& step, const std::string& said, Measurements* measurements);
 
 }  // namespace orrery::measurements

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -118,11 +119,56 @@ bool may_be(const std::string& words, const DeviceProfile& device) {
   return !other_memory;
 }
 
-// Null: of none.
-const Kind* kind_of(const Source& source) {
-  const auto found = std::find_if(kinds().begin(), kinds().end(),
-                                  [&](const Kind& one) { return one.recognises(source.head()); });
-  return found == kinds().end() ? nullptr : &*found;
+// The first, and where that is a test of links the log of a training that one job wrote behind it; of none
+// nothing.
+std::vector<const Kind*> kinds_of(const Source& source) {
+  std::vector<const Kind*> found;
+  for (const Kind& one : kinds()) {
+    const bool wanted =
+        found.empty() || (found.size() == 1 && found.front()->read == read_nccl_tests && one.early);
+    if (wanted && one.recognises(source.head())) found.push_back(&one);
+  }
+  return found;
+}
+
+// What a file of no kind is, where it is something that people have in place of one, and what to give
+// instead.
+struct Unread {
+  std::string_view begins, ends, what, expected;  // how the file begins, or its name ends
+};
+[[noreturn]] void refuse_unknown(const Source& source) {
+  using namespace std::string_view_literals;
+  static constexpr std::array<Unread, 9> kUnread = {
+      {{"\xFF\xFE"sv, "", "is UTF-16 (PowerShell's '>' and spreadsheets' \"Unicode text\" write it)",
+        "UTF-8"},
+       {"\xFE\xFF"sv, "", "is UTF-16", "UTF-8"},
+       {"PK\x03\x04"sv, "", "is a ZIP archive, or a spreadsheet of its own kind (.xlsx)",
+        "the files in it, or the spreadsheet as CSV"},
+       {"\x28\xB5\x2F\xFD"sv, "", "is packed by zstd", "the file unpacked, or packed by gzip"},
+       {"\xFD"
+        "7zXZ"sv,
+        "", "is packed by xz", "the file unpacked, or packed by gzip"},
+       {"BZh"sv, "", "is packed by bzip2", "the file unpacked, or packed by gzip"},
+       {"", ".nsys-rep", "is Nsight Systems' own report", "its export: nsys export --type sqlite FILE"},
+       {"", ".qdrep", "is Nsight Systems' own report", "its export: nsys export --type sqlite FILE"},
+       {"", ".ncu-rep", "is a report of Nsight Compute, which times kernels one by one",
+        "a trace of PyTorch's profiler, or of Nsight Systems"}}};
+  const std::string name = std::filesystem::path(source.name()).filename().string();
+  const std::string_view head = source.head();
+  for (const Unread& one : kUnread)
+    if (one.begins.empty() ? name.ends_with(one.ends) : head.starts_with(one.begins))
+      throw UserError(source.name(), 0, std::string(one.what), "expected " + std::string(one.expected));
+  if (name.starts_with("events.out.tfevents"))
+    throw UserError(source.name(), 0, "is TensorBoard's", "expected a log, or a table of steps (CSV)");
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos)
+    throw UserError(source.name(), 0, "is empty", "expected " + names_of_kinds());
+  if (head[first] == '[' && head.find("\"ph\"") != std::string_view::npos)
+    throw UserError(source.name(), 0, "is a list of events without what a profiler says beside them",
+                    "expected the trace of torch.profiler's export_chrome_trace");
+  if (const std::string lacks = lacks_of_step_table(head); !lacks.empty())
+    throw UserError(source.name(), 1, lacks, "expected the columns of `orrery measurements --template`");
+  throw UserError(source.name(), 0, "holds no known kind of measurement", "expected " + names_of_kinds());
 }
 
 void check_repeats(const Measurements& measurements) {
@@ -200,16 +246,15 @@ std::string Doubt::text() const {
 }
 
 void read(const Source& source, const Context& context, Measurements* measurements) {
-  const Kind* kind = kind_of(source);
-  if (kind == nullptr && source.head().find_first_not_of(" \t\r\n") == std::string::npos)
-    throw UserError(source.name(), 0, "is empty", "expected " + names_of_kinds());
-  if (kind == nullptr)
-    throw UserError(source.name(), 0, "holds no known kind of measurement", "expected " + names_of_kinds());
-  const std::size_t steps = measurements->steps.size(), collectives = measurements->collectives.size();
-  kind->read(source, context, measurements);
-  measurements->files.push_back({source.name(), std::string(kind->name),
-                                 static_cast<int>(measurements->steps.size() - steps),
-                                 static_cast<int>(measurements->collectives.size() - collectives)});
+  const std::vector<const Kind*> found = kinds_of(source);
+  if (found.empty()) refuse_unknown(source);
+  for (const Kind* kind : found) {
+    const std::size_t steps = measurements->steps.size(), collectives = measurements->collectives.size();
+    kind->read(source, context, measurements);
+    measurements->files.push_back({source.name(), std::string(kind->name),
+                                   static_cast<int>(measurements->steps.size() - steps),
+                                   static_cast<int>(measurements->collectives.size() - collectives)});
+  }
 }
 
 void read_trace(const Source& source, const Context& context, Measurements* measurements) {
@@ -250,8 +295,9 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   all.given = files;
   // Tables may name traces.
   std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {
-    const Kind* kind = kind_of(source);
-    return kind != nullptr && (kind->trace || kind->early);
+    const std::vector<const Kind*> found = kinds_of(source);
+    return std::any_of(found.begin(), found.end(),
+                       [](const Kind* kind) { return kind->trace || kind->early; });
   });
   for (const Source& source : sources) read(source, context, &all);
   conclude_traces(context, &all);

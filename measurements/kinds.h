@@ -81,6 +81,8 @@ void read_nsys(const Source& source, const Context& context, Measurements* measu
 void conclude_traces(const Context& context, Measurements* measurements);
 
 bool is_step_table(std::string_view head);
+// Of what has some of its columns, and not all that a table needs: what is wrong with it; else empty.
+std::string lacks_of_step_table(std::string_view head);
 void read_step_table(const Source& source, const Context& context, Measurements* measurements);
 // The header of such a table, and a row to write over; columns: docs/measurements.md.
 std::string step_table_template();

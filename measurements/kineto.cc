@@ -152,6 +152,7 @@ class Handler : public nlohmann::json_sax<Json> {
   Handler(const Source& source, const Context& context, Measurements* measurements)
       : source_(source), context_(context), measurements_(measurements) {
     trace_.file = source.name();
+    trace_.profiled = true;
   }
 
   bool null() override { return true; }
@@ -350,8 +351,10 @@ class Handler : public nlohmann::json_sax<Json> {
 bool is_kineto(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
   const std::size_t first = head.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && head[first] == '{' && holds("\"traceEvents\"") &&
-         (holds("\"schemaVersion\"") || holds("\"deviceProperties\""));
+  if (first == std::string_view::npos || head[first] != '{' || !holds("\"traceEvents\"")) return false;
+  // What tools for such traces write has events first, or nothing else.
+  const bool events = holds("\"cpu_op\"") || holds("\"cuda_runtime\"") || holds("\"kernel\"");
+  return holds("\"schemaVersion\"") || holds("\"deviceProperties\"") || (events && !is_own_trace(head));
 }
 
 void read_kineto(const Source& source, const Context& context, Measurements* measurements) {

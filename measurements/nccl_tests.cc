@@ -293,7 +293,8 @@ class NcclTestsReader {
 bool is_nccl_tests(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
   // The header of the rows may come late behind NCCL_DEBUG=INFO; what was asked for stands before it.
-  return (holds("busbw") && holds("algbw")) || (holds("nGpus ") && holds("minBytes "));
+  // DeepSpeed's log of its communication has columns of these names, too.
+  return (holds("busbw") && holds("algbw") && holds("(elements)")) || (holds("nGpus ") && holds("minBytes "));
 }
 
 void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements) {

@@ -146,6 +146,7 @@ void take_number(const CsvTable& table, int line, const std::string& column, boo
                        : "a number, with a point before its decimals");
 }
 
+constexpr std::string_view kMilliseconds = "step_time_ms";
 constexpr double kMostCount = 1e9;  // of anything that a row counts
 
 // Of one's own tables: whole numbers, of which 8.0 is one.
@@ -180,6 +181,20 @@ void take_numbers(bool semicolons, CsvTable* table) {
       take_number(*table, row.line, table->columns[i], semicolons, &row.fields[i]);
 }
 
+// A column of milliseconds as one of seconds. What is no number is left to be refused as such.
+void take_milliseconds(CsvTable* table) {
+  const int column = table->column(kMilliseconds);
+  if (column < 0) return;
+  if (table->column(kTimes.front()) >= 0)
+    throw UserError(table->file, 1, "has the columns 'step_time_s' and 'step_time_ms'", "one of them");
+  table->columns[static_cast<std::size_t>(column)] = kTimes.front();
+  for (CsvRow& row : table->rows) {
+    std::string& cell = row.fields[static_cast<std::size_t>(column)];
+    if (const auto number = parse_number(without_grouping(cell)))
+      cell = fmt::format("{:.12g}", *number * 1e-3);
+  }
+}
+
 // What parts the columns of a header: a comma, or what spreadsheets write in its place.
 char separator_of(std::string_view text) {
   const std::string_view header = text.substr(0, text.find('\n'));
@@ -189,11 +204,37 @@ char separator_of(std::string_view text) {
   return ',';
 }
 
+// Without a byte order mark, and with the header first: what spreadsheets ("sep=;") and people write above it
+// comes behind it as empty lines, so that rows keep their numbers.
+std::string with_header_first(std::string_view text) {
+  constexpr std::string_view kMark("\xEF\xBB\xBF");
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  std::string above;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    const bool comment = line.find_first_not_of(" \t\r") == std::string_view::npos || line.starts_with('#') ||
+                         lower_case(line.substr(0, 4)) == "sep=";
+    if (!comment || end == std::string_view::npos) break;
+    above += '\n';
+    text.remove_prefix(end + 1);
+  }
+  const std::size_t header = std::min(text.find('\n'), text.size());
+  return fmt::format("{}{}{}", text.substr(0, header), above, text.substr(header));
+}
+
+// The names of columns as spreadsheets change them: in capitals, with blanks around.
+CsvTable table_of(std::string_view text, const std::string& file, char separator) {
+  CsvTable table = parse_csv(text, file, separator);
+  for (std::string& column : table.columns) column = lower_case(trimmed(column));
+  return table;
+}
+
 bool has_columns(const CsvTable& table) {
   if (table.column("n_gpus") < 0) return false;
-  return table.column("trace") >= 0 || std::any_of(kTimes.begin(), kTimes.end(), [&](std::string_view name) {
-           return table.column(name) >= 0;
-         });
+  return table.column("trace") >= 0 || table.column(kMilliseconds) >= 0 ||
+         std::any_of(kTimes.begin(), kTimes.end(),
+                     [&](std::string_view name) { return table.column(name) >= 0; });
 }
 
 // Where a row names no device, it is the cluster's.
@@ -353,11 +394,37 @@ void check_agrees(const evidence::Fields& fields, const evidence::ExplicitRow& r
 
 bool is_step_table(std::string_view head) {
   try {
-    const CsvTable table = parse_csv(head.substr(0, head.find('\n') + 1), "", separator_of(head));
-    return has_columns(table);
+    const std::string text = with_header_first(head);
+    return has_columns(
+        table_of(std::string_view(text).substr(0, text.find('\n') + 1), "", separator_of(text)));
   } catch (const UserError&) {
     return false;
   }
+}
+
+std::string lacks_of_step_table(std::string_view head) {
+  constexpr std::size_t kMostHeaderBytes = 4096;
+  const std::string text = with_header_first(head);
+  std::string header =
+      lower_case(std::string_view(text).substr(0, std::min(text.find('\n'), kMostHeaderBytes)));
+  // Words as any table parts them.
+  for (char& c : header)
+    if (std::string_view(";|\t\"\r").find(c) != std::string_view::npos) c = ',';
+  std::set<std::string> columns;
+  for (const std::string& word : split(header)) columns.emplace(trimmed(word));
+  const auto known = std::count_if(columns.begin(), columns.end(), [](const std::string& one) {
+    return holds(kColumns, one) || holds(kAlso, one) || one == kMilliseconds;
+  });
+  const bool timed = columns.contains("trace") || columns.contains(std::string(kMilliseconds)) ||
+                     std::any_of(kTimes.begin(), kTimes.end(),
+                                 [&](std::string_view one) { return columns.contains(std::string(one)); });
+  if (known < 2) return "";
+  if (!columns.contains("n_gpus")) return "is a table without a column 'n_gpus'";
+  if (!timed)
+    return "is a table without a column of times (step_time_s, step_time_ms, tokens_per_s, "
+           "tokens_per_s_per_gpu, "
+           "sequences_per_s)";
+  return "is a table whose columns are parted by neither commas nor semicolons nor tabs";
 }
 
 std::string step_table_template() {
@@ -433,6 +500,7 @@ void add_steps(const CsvTable& as_written, Rows rows, const Context& context, Me
       check_plausible(step);
       doubt_memory(step, measurements);
       if (rows != Rows::published) doubt_model(step, table.field(fields, "model"), measurements);
+      if (rows == Rows::own) doubt_sequences(step, table.field(fields, "seq_len_tokens"), measurements);
       step.model = planner::model_effect(step.row.plan.job->workload);
       before.add(table, fields, step.row);
       measurements->steps.push_back(std::move(step));
@@ -461,12 +529,22 @@ void add_log(const std::string& file, int line,
 }
 
 void read_step_table(const Source& source, const Context& context, Measurements* measurements) {
-  const std::string text = source.text();
+  const std::string text = with_header_first(source.text());
   const char separator = separator_of(text);
-  CsvTable table = parse_csv(text, source.name(), separator);
+  CsvTable table = table_of(text, source.name(), separator);
   check_columns(table);
-  take_numbers(separator == ';', &table);
   const bool published = table.column("source") >= 0;
+  if (!published) {
+    for (CsvRow& row : table.rows)
+      for (std::string& field : row.fields) field = trimmed(field);
+    // Spreadsheets keep rows of nothing.
+    std::erase_if(table.rows, [](const CsvRow& row) {
+      return std::all_of(row.fields.begin(), row.fields.end(),
+                         [](const std::string& one) { return one.empty(); });
+    });
+    take_milliseconds(&table);
+  }
+  take_numbers(separator == ';', &table);
   if (!published) {
     check_words(table);
     check_whole(table);

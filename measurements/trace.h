@@ -66,6 +66,8 @@ struct RankTrace {
   std::vector<TracedStep> steps;  // the first thousand; where none is marked all of the trace as one
   bool marked = false;            // whether steps are
   bool of_instructions = false;   // our own trace: kinds are those of instructions
+  bool profiled = false;          // PyTorch's profiler's, which may say shapes
+  bool has_steps() const { return marked || of_instructions; }
   std::array<KernelTotal, kKernelClasses> kernels{};
   // Of what the device did within the steps (in all of the trace where no steps are marked): from first to
   // last, with computation, with collectives, with both at once, with neither.

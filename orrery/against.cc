@@ -119,6 +119,12 @@ void compare_kinds(const std::vector<const measurements::RankTrace*>& ranks, Aga
   validation.measured_step_time_s = measured.seconds;
   validation.by_kind = measurements::compare(predicted, measured);
   result->explanation = planner::explain(validation);
+  for (const measurements::RankTrace* rank : ranks)
+    if (!rank->has_steps()) {
+      result->explanation += fmt::format(
+          " No step is marked in {} (ProfilerStep): all of it was taken for one step.", rank->file);
+      break;
+    }
   result->by_kind = std::move(validation.by_kind);
   result->traced_ranks = static_cast<int>(ranks.size());
   result->waited_s = measured.waited_s;

@@ -187,21 +187,36 @@ SiteCalibration apart(const Calibrated& result) {
   return calibration;
 }
 
+// Why nothing is learned from a trace alone.
+std::string says_nothing(const RankTrace& trace) {
+  std::int64_t kernels = 0;
+  for (const KernelTotal& total : trace.kernels) kernels += total.kernels;
+  if (kernels == 0)
+    return "holds no kernel: the profiler did not trace the device (ProfilerActivity.CUDA, and a driver that "
+           "lets it)";
+  if (trace.products.empty())
+    return "says no shapes of matrix products (record_shapes=True does; kernels of a CUDA graph belong to no "
+           "call)";
+  return "its matrix products are too short to say how fast the device is";
+}
+
 [[noreturn]] void refuse(const Cluster& cluster, const Measurements& measured) {
   std::string expected = "steps, collectives or large products with shapes, measured on " + cluster.name;
   if (!measured.traces.empty())
     expected += "; beside traces a table of steps whose column 'trace' names the trace of each";
-  if (measured.ignored.empty())
+  std::vector<std::string> all;
+  for (const Ignored& one : measured.ignored)
+    all.push_back(
+        fmt::format("{}{}: {}", one.file, one.line > 0 ? fmt::format(":{}", one.line) : "", one.why));
+  // Nobody asked an Orrery's trace, nor one whose kind has no shapes.
+  for (const RankTrace& trace : measured.traces)
+    if (trace.profiled) all.push_back(fmt::format("{}: {}", trace.file, says_nothing(trace)));
+  if (all.empty())
     throw UserError(fmt::format("nothing could be learned from {}", files_of(measured)), expected);
   constexpr std::size_t kMostNamed = 3;
   std::string why;
-  for (std::size_t i = 0; i < measured.ignored.size() && i < kMostNamed; ++i) {
-    const Ignored& one = measured.ignored[i];
-    why += fmt::format("{}{}{}: {}", why.empty() ? "" : "; ", one.file,
-                       one.line > 0 ? fmt::format(":{}", one.line) : "", one.why);
-  }
-  if (measured.ignored.size() > kMostNamed)
-    why += fmt::format("; and {} more", measured.ignored.size() - kMostNamed);
+  for (std::size_t i = 0; i < all.size() && i < kMostNamed; ++i) why += (i > 0 ? "; " : "") + all[i];
+  if (all.size() > kMostNamed) why += fmt::format("; and {} more", all.size() - kMostNamed);
   throw UserError("nothing could be learned: " + why, expected);
 }
 

@@ -76,7 +76,9 @@ void KindTime::add(const KindTime& more, double ranks) {
 double StepKinds::at_once_s() const {
   double sum = idle_s - seconds;
   for (const auto& [name, kind] : kinds) sum += kind.seconds;
-  return sum;
+  // What adding up leaves of nothing is no time.
+  constexpr double kRounding = 1e-9;
+  return std::abs(sum) < kRounding * seconds ? 0 : sum;
 }
 
 std::string in_detail(const std::string& kind, int detail) {

@@ -158,6 +158,12 @@ TraceDiff diff_of(const std::vector<RankTrace>& a, const std::vector<RankTrace>&
         diff.left_out.push_back(fmt::format("{}: {} steps beyond the other's {}", trace->file,
                                             trace->steps.size() - steps, steps));
 
+  // Beside one whose steps are marked.
+  for (const auto& [left, right] : pairs)
+    if (left->has_steps() != right->has_steps())
+      diff.left_out.push_back(fmt::format("{}: no step is marked in it, and all of it counts as one",
+                                          (left->has_steps() ? right : left)->file));
+
   const double share = 1.0 / static_cast<double>(pairs.size()), of_steps = 1.0 / static_cast<double>(steps);
   std::map<Key, std::pair<Side, Side>> all;
   for (std::size_t i = 0; i < steps; ++i) {

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -697,4 +698,81 @@ TEST_CASE("outputs of nccl-tests of real clusters are read whole") {
     CHECK(all.collectives.size() + all.ignored.size() > 0);
     for (const auto& one : all.ignored) CHECK(one.why == "no model of sendrecv_perf");
   }
+}
+
+TEST_CASE("a file of no kind is named for what it is, where people have it in place of one") {
+  const auto refused = [](const std::string& name, const std::string& bytes) {
+    try {
+      Measurements all;
+      measurements::read(Source(name, bytes), {load_cluster("dgx-h100"), ""}, &all);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("read");
+  };
+  for (const auto& [name, bytes, what] :
+       {std::tuple{"a.csv", std::string("\xFF\xFEm\0o\0", 6), "UTF-16"},
+        {"a.xlsx", std::string("PK\x03\x04zzz"), "spreadsheet as CSV"},
+        {"a.json.zst", std::string("\x28\xB5\x2F\xFDzzz"), "gzip"},
+        {"a.nsys-rep", std::string("zzz"), "nsys export --type sqlite"},
+        {"events.out.tfevents.17.node", std::string("zzz"), "TensorBoard"},
+        {"a.json", std::string(R"([{"ph": "X", "name": "aten::mm"}])"), "list of events"},
+        {"a.csv", std::string("model,gpu,step_time_s\nllama3-8b,H100,5.9\n"),
+         "a.csv:1: is a table without a column 'n_gpus'"},
+        {"a.csv", std::string("model;n_gpus;tps\nllama3-8b;8;900\n"),
+         "a.csv:1: is a table without a column of times"},
+        {"a.md", std::string("| model | n_gpus | step_time_s |\n|---|---|---|\n"), "neither commas"},
+        {"a.txt", std::string("model\n"), "no known kind"},
+        {"a.txt", std::string(" \n"), "is empty"}})
+    CHECK_THAT(refused(name, bytes), Catch::Contains(what));
+}
+
+TEST_CASE("a table of steps is read as spreadsheets write it") {
+  const std::string rest = "llama3-8b,8,2,1,64,1,4096,bf16,none,";
+  const std::string header =
+      "model,n_gpus,tp,pp,gbs_sequences,mbs_sequences,seq_len_tokens,precision,act_recompute,";
+  const Measurements plain = read(header + "step_time_s\n" + rest + "5.9\n");
+  REQUIRE(plain.steps.size() == 1);
+  const auto same = [&](const std::string& text, int line) {
+    const Measurements all = read(text);
+    REQUIRE(all.steps.size() == 1);
+    CHECK(all.steps[0].row.measured_s == Approx(5.9));
+    CHECK(all.steps[0].row.label == plain.steps[0].row.label);
+    CHECK(all.steps[0].line == line);
+    CHECK(all.ignored.empty());
+    CHECK(all.doubts.empty());
+  };
+  same(header + "step_time_ms\n" + rest + "\"5,900\"\n", 2);
+  same("\xEF\xBB\xBFsep=,\r\n# November\r\n\r\n" + header + "step_time_s\r\n" + rest + "5.9\r\n,,,,,,,,,\r\n",
+       5);
+  std::string spaced = header + "Step_Time_S\n" + rest + "5.9\n";
+  for (std::size_t at = spaced.find(','); at != std::string::npos; at = spaced.find(',', at + 2))
+    spaced.replace(at, 1, ", ");
+  same(spaced, 2);
+  CHECK_THROWS_WITH(read(header + "step_time_s,step_time_ms\n" + rest + "5.9,5900\n"),
+                    Catch::Contains("one of them"));
+  CHECK_THROWS_WITH(read("# mine\n" + header + "step_time_ms\n" + rest + "abc\n"),
+                    Catch::Contains("file:3: 'abc'"));
+  // Sequences that nobody said are doubted.
+  std::string shorter = header + "step_time_s\n" + rest + "5.9\n";
+  shorter.replace(shorter.find("seq_len_tokens,"), 15, "").replace(shorter.find("4096,"), 5, "");
+  const Measurements assumed = read(shorter);
+  REQUIRE(assumed.doubts.size() == 1);
+  CHECK_THAT(assumed.doubts[0].text(), Catch::Contains("sequences of 8192 tokens were assumed"));
+}
+
+TEST_CASE("a job's log may hold a test of its links and the training behind it") {
+  const std::string folder = std::string(ORRERY_TEST_DATA) + "/measurements/";
+  const Measurements all =
+      read(read_file(folder + "all_reduce_perf.log") + read_file(folder + "torchtitan.log"));
+  CHECK(all.collectives.size() == 6);
+  CHECK(all.steps.size() == 1);
+  REQUIRE(all.files.size() == 2);
+  CHECK(all.files[1].kind == "a log of torchtitan");
+  CHECK(all.files[1].collectives == 0);
+  // DeepSpeed's log of its communication is no such test.
+  const std::string deepspeed = read_file(folder + "deepspeed.log");
+  const Measurements steps =
+      read(deepspeed + "comm op: all_reduce | algbw (Gbps): 35.0 | busbw (Gbps): 52.1\n");
+  REQUIRE(steps.logs.size() == 1);
 }

@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "cost/compute_cost.h"
 #include "measurements/calibration/calibrate.h"
+#include "measurements/compare/step_kinds.h"
+#include "measurements/compare/trace_diff.h"
 #include "measurements/kinds.h"
 #include "measurements/trace_events.h"
 #include "planner/uncertainty/factors.h"
@@ -349,4 +351,50 @@ TEST_CASE("events of a trace beyond what is kept are counted") {
   RankTrace trace;
   events.finish(&trace);
   CHECK(trace.collectives.front().seconds.size() == kMostEvents / 64);
+}
+
+TEST_CASE("a trace that some tool wrote with its events alone, or first, is a profiler's") {
+  const std::string whole = Trace(0, 8).call("aten::mm", 0, 10, "[[64, 64], [64, 64]]", "float").text();
+  const std::size_t begin = whole.find("\"traceEvents\""), end = whole.find(", \"traceName\"");
+  const std::string events = "{" + whole.substr(begin, end - begin) + "}";
+  CHECK(is_kineto(whole));
+  CHECK(is_kineto(events));
+  CHECK_FALSE(is_kineto(R"({"traceEvents": [{"ph": "X", "cat": "GC", "name": "V8"}]})"));
+}
+
+TEST_CASE("a trace without marked steps beside one with them is said to count as one step") {
+  const auto trace = [](bool marked) {
+    Trace one(0, 1);
+    for (int i = 0; i < 3; ++i) {
+      if (marked) one.step(i, 1000.0 * i, 1000);
+      one.kernel("nvjet_gemm", 1000.0 * i + 100, 800);
+    }
+    return read_kineto({one.text()}).traces;
+  };
+  const TraceDiff diff = diff_of(trace(true), trace(false));
+  CHECK(diff.b_s == Approx(2800e-6));
+  REQUIRE(diff.left_out.size() == 2);
+  CHECK(diff.left_out[1] == "rank0.json: no step is marked in it, and all of it counts as one");
+  CHECK(diff_of(trace(true), trace(true)).left_out.empty());
+  // Nothing runs beside it: not even what adding up leaves.
+  const std::vector<RankTrace> marked = trace(true);
+  CHECK(measured_step({&marked[0]}).at_once_s() == 0);
+}
+
+TEST_CASE("why nothing is learned from a trace alone is said") {
+  const auto why = [](const Trace& trace) {
+    try {
+      calibrate(load_cluster("dgx-h100"), read_kineto({trace.text()}));
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("learned");
+  };
+  CHECK_THAT(why(Trace(0, 1).call("aten::mm", 0, 10, "[[64, 64], [64, 64]]", "float")),
+             Catch::Contains("rank0.json: holds no kernel"));
+  CHECK_THAT(why(Trace(0, 1).kernel("nvjet_gemm", 20, 100, 5)), Catch::Contains("record_shapes=True"));
+  CHECK_THAT(why(Trace(0, 1)
+                     .call("aten::mm", 0, 10, "[[64, 64], [64, 64]]", "float")
+                     .kernel("nvjet_gemm", 20, 10, 5)),
+             Catch::Contains("too short"));
 }
