@@ -51,6 +51,13 @@ bool read_or_refused(std::string_view bytes) {
       check_measured);
 }
 
+// What is no table is asked what it lacks.
+bool is_table(std::string_view head) {
+  const bool is = measurements::is_step_table(head);
+  possible(is || measurements::lacks_of_step_table(head).size() < 200, "an endless complaint");
+  return is;
+}
+
 std::vector<std::string> own(const char* name) {
   return {data_file(std::string("measurements/") + name)};
 }
@@ -140,7 +147,7 @@ std::vector<Target> measured() {
           {"own_trace", read_or_refused<is_own_trace, read_own_trace>, own_trace_seeds},
           {"chakra", read_or_refused<is_chakra, read_chakra>, chakra_seeds},
           {"nsys", read_or_refused<is_nsys, read_nsys>, nsys_seeds, 200},
-          {"step_table", read_or_refused<is_step_table, read_step_table>, step_table_seeds},
+          {"step_table", read_or_refused<is_table, read_step_table>, step_table_seeds},
           {"published_table", published_table, published_table_seeds, 200},
           {"published_collectives", published_collectives, published_collectives_seeds, 200}};
 }
