@@ -258,9 +258,14 @@ double optimizer_seconds(double bytes, const DeviceProfile& device) {
 
 namespace {
 
+// FlashAttention in Triton takes 1.3 to 2.5 times as long as FlashAttention-2 (arXiv 2307.08691, section
+// 4.1): the least of these.
+constexpr double kTritonAttentionShare = 0.77;
+
 // Of fused attention.
 double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& device) {
-  return runtime.portable_attention ? kernels_before(device) : 1;
+  return (runtime.portable_attention ? kernels_before(device) : 1) *
+         (runtime.triton_attention ? kTritonAttentionShare : 1);
 }
 
 // How much longer products and attention take on the multiprocessors that experts' traffic leaves them. What

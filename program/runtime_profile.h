@@ -102,6 +102,7 @@ class FieldCheck;
   FIELD(double, shared_expert_traffic, 1, factor) \
   FIELD(double, expert_spread, 0, fraction) \
   FIELD(bool, portable_attention, false, any) \
+  FIELD(bool, triton_attention, false, any) \
   FIELD(int, fused_softmax_multiple, 0, count) \
   FIELD(bool, recompute_keeps_projections, false, any) \
   FIELD(bool, eager_experts, false, any) \

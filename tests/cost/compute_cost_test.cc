@@ -279,6 +279,22 @@ TEST_CASE("fused attention written before Hopper has 0.62 of Hopper's rate") {
   CHECK(seconds() == Approx(before / 0.62));
 }
 
+TEST_CASE("FlashAttention in Triton takes at least 1.3 times as long as FlashAttention-2") {
+  const DeviceProfile d = device();
+  RuntimeProfile runtime;
+  OperatorWork work;
+  work.attention_flops = 1e12;
+  Shard shard;
+  shard.seq_len = 512;
+  const auto seconds = [&](ComputeKind kind) {
+    return work_seconds(work, OperatorKind::attention, kind, shard, d, runtime);
+  };
+  const double forward = seconds(ComputeKind::forward), backward = seconds(ComputeKind::backward);
+  runtime.triton_attention = true;
+  CHECK(seconds(ComputeKind::forward) / forward == Approx(1.3).epsilon(0.01));
+  CHECK(seconds(ComputeKind::backward) / backward == Approx(seconds(ComputeKind::forward) / forward));
+}
+
 TEST_CASE("computation waits for each collective, and for what it does not hide of a communication") {
   Instruction instruction;
   instruction.op = Op::collective;
