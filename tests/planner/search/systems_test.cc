@@ -57,6 +57,15 @@ TEST_CASE("every kind has a figure or a reason, and the best plan's kind has the
              Catch::Contains("3-D parallelism (Megatron-LM) " + why));
 }
 
+TEST_CASE("servers that take long to simulate and have no lead are told by their bound") {
+  const auto job = make_job("llama3-8b", "dgx-h200", 8, 128, 8192);
+  const SearchResult result = planner::search(job, {}, {});
+  const System& servers = of(result.systems, SystemKind::async_servers);
+  CHECK(servers.bound_s > 0.98 * result.plans.front().step_time_s());
+  CHECK(!servers.step_time_s);
+  CHECK_THAT(result.why, Catch::Contains("with asynchronous parameter servers on every device"));
+}
+
 TEST_CASE("the best of a kind of data parallelism is what a search of it alone finds") {
   const auto job = make_job("resnet50", "v100-ib100", 8, 1024, 0, "pytorch-ddp");
   job->training.precision = DType::fp16;
