@@ -21,8 +21,8 @@ struct GroupShape {
   // intra_bandwidth where pairs share links: meshes, host bridges.
   double all_pairs_bandwidth_bytes_per_s = 0;
   double to_one_bandwidth_bytes_per_s = 0;
-  // Of a message from each member of a node to the next, on the narrowest of their ways, where that is not all
-  // that a ring of collectives has (a mesh and a torus have several); else 0.
+  // Of a message from each member of a node to the next, on the narrowest of their ways, where that is not
+  // all that a ring of collectives has (a mesh and a torus have several); else 0.
   double neighbour_bandwidth_bytes_per_s = 0;
   // PCIe: between host bridges, where members sit under several; else 0.
   double bridge_bandwidth_bytes_per_s = 0;
