@@ -149,8 +149,8 @@ struct Unread {
         "7zXZ"sv,
         "", "is packed by xz", "the file unpacked, or packed by gzip"},
        {"BZh"sv, "", "is packed by bzip2", "the file unpacked, or packed by gzip"},
-       {"", ".nsys-rep", "is Nsight Systems' own report", "its export: nsys export --type sqlite FILE"},
-       {"", ".qdrep", "is Nsight Systems' own report", "its export: nsys export --type sqlite FILE"},
+       {"", ".nsys-rep", "is Nsight Systems' own report", "its export as SQLite, by nsys export"},
+       {"", ".qdrep", "is Nsight Systems' own report", "its export as SQLite, by nsys export"},
        {"", ".ncu-rep", "is a report of Nsight Compute, which times kernels one by one",
         "a trace of PyTorch's profiler, or of Nsight Systems"}}};
   const std::string name = std::filesystem::path(source.name()).filename().string();
@@ -167,7 +167,7 @@ struct Unread {
     throw UserError(source.name(), 0, "is a list of events without what a profiler says beside them",
                     "expected the trace of torch.profiler's export_chrome_trace");
   if (const std::string lacks = lacks_of_step_table(head); !lacks.empty())
-    throw UserError(source.name(), 1, lacks, "expected the columns of `orrery measurements --template`");
+    throw UserError(source.name(), 1, lacks, "expected the columns of its template (docs/measurements.md)");
   throw UserError(source.name(), 0, "holds no known kind of measurement", "expected " + names_of_kinds());
 }
 

@@ -714,7 +714,7 @@ TEST_CASE("a file of no kind is named for what it is, where people have it in pl
        {std::tuple{"a.csv", std::string("\xFF\xFEm\0o\0", 6), "UTF-16"},
         {"a.xlsx", std::string("PK\x03\x04zzz"), "spreadsheet as CSV"},
         {"a.json.zst", std::string("\x28\xB5\x2F\xFDzzz"), "gzip"},
-        {"a.nsys-rep", std::string("zzz"), "nsys export --type sqlite"},
+        {"a.nsys-rep", std::string("zzz"), "as SQLite, by nsys export"},
         {"events.out.tfevents.17.node", std::string("zzz"), "TensorBoard"},
         {"a.json", std::string(R"([{"ph": "X", "name": "aten::mm"}])"), "list of events"},
         {"a.csv", std::string("model,gpu,step_time_s\nllama3-8b,H100,5.9\n"),
