@@ -32,8 +32,7 @@ trap end_all EXIT
 
 say "Installing what is missing: first what is built from, then beside the build what tests need"
 scripts/install.sh build
-for_tests() { scripts/install.sh >"$packages" 2>&1; }
-for_tests &
+scripts/install.sh >"$packages" 2>&1 &
 installed=$!
 
 say "demo.sh"

@@ -56,12 +56,17 @@ const std::string& CsvTable::field(const CsvRow& row, std::string_view name) con
   return index < 0 ? empty : row.fields[static_cast<std::size_t>(index)];
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark("\xEF\xBB\xBF");
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 CsvTable parse_csv(std::string_view text, std::string_view file, char separator) {
   CsvTable table;
   table.file = file;
   std::size_t at = 0;
   int line = 1;
-  if (text.substr(0, 3) == "\xEF\xBB\xBF") at = 3;
+  text = without_byte_order_mark(text);
   table.columns = read_record(text, at, line, file, separator).fields;
   if (table.columns.size() == 1 && table.columns[0].empty()) {
     throw UserError(file, 1, "the table is empty", "a header row of column names");

@@ -24,6 +24,8 @@ struct CsvTable {
   const std::string& field(const CsvRow& row, std::string_view name) const;
 };
 
+// Without the mark that some editors and spreadsheets begin a file of UTF-8 with.
+std::string_view without_byte_order_mark(std::string_view text);
 // Throws UserError with file:line on an unclosed quote, a row with another number of fields than the header,
 // or no header.
 CsvTable parse_csv(std::string_view text, std::string_view file, char separator = ',');

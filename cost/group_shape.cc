@@ -182,9 +182,11 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
   result.latency_s = type.intra.latency_s;
   std::vector<int> locals;
   for (const int device : members.devices) locals.push_back(cluster.place(device).local);
+  const bool several_ways = !type.intra.torus.empty() || type.intra.kind == IntraKind::nvlink_mesh;
+  if (several_ways && locals.size() > 2)
+    result.neighbour_bandwidth_bytes_per_s = neighbour_rate(network, members.devices);
   if (!type.intra.torus.empty() && locals.size() > 1) {
     in_torus(type.intra, locals, result);
-    if (locals.size() > 2) result.neighbour_bandwidth_bytes_per_s = neighbour_rate(network, members.devices);
     return result;
   }
   if (type.intra.kind == IntraKind::nvlink_mesh) {
@@ -215,8 +217,6 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
                       (type.intra.kind == IntraKind::nvlink_mesh || result.bridge_bandwidth_bytes_per_s > 0);
   result.all_pairs_bandwidth_bytes_per_s =
       shares ? shared_rate(network, members.devices, /*to_one=*/false) : result.bandwidth_bytes_per_s;
-  if (type.intra.kind == IntraKind::nvlink_mesh && locals.size() > 2)
-    result.neighbour_bandwidth_bytes_per_s = neighbour_rate(network, members.devices);
   result.to_one_bandwidth_bytes_per_s =
       shares ? shared_rate(network, members.devices, /*to_one=*/true) : result.bandwidth_bytes_per_s;
   return result;

@@ -24,6 +24,10 @@ struct GroupShape {
   // Of a message from each member of a node to the next, on the narrowest of their ways, where that is not
   // all that a ring of collectives has (a mesh and a torus have several); else 0.
   double neighbour_bandwidth_bytes_per_s = 0;
+  double message_bandwidth_bytes_per_s() const {
+    return neighbour_bandwidth_bytes_per_s > 0 ? neighbour_bandwidth_bytes_per_s
+                                               : intra_bandwidth_bytes_per_s;
+  }
   // PCIe: between host bridges, where members sit under several; else 0.
   double bridge_bandwidth_bytes_per_s = 0;
   int bridges = 1;        // that the members of a node sit under

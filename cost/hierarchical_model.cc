@@ -157,9 +157,7 @@ CollectivePlan hierarchical_collective(CollectiveKind kind, double bytes, const 
 CollectivePlan hierarchical_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
   const Rates r = rates_of(shape, cluster);
   const bool inside = shape.nodes == 1;
-  const double nominal = shape.neighbour_bandwidth_bytes_per_s > 0 ? shape.neighbour_bandwidth_bytes_per_s
-                                                                   : shape.intra_bandwidth_bytes_per_s;
-  const double rate = inside ? nominal * r.link->p2p_efficiency : r.port;
+  const double rate = inside ? shape.message_bandwidth_bytes_per_s() * r.link->p2p_efficiency : r.port;
   const double step = inside ? step_inside(shape, r)
                              : r.library->ring_network_s[0] + shape.inter_latency_s +
                                    wide_area_s(CollectiveKind::all_to_all, Algorithm::direct, shape);

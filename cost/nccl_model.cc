@@ -355,9 +355,7 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
       rate = std::min(r.port, r.inter);  // less where others leave the node together
     } else {
       c.latency_s += intra_hop(shape, r, protocol);
-      const double nominal =
-          shape.neighbour_bandwidth_bytes_per_s > 0 ? shape.neighbour_bandwidth_bytes_per_s : r.intra_nominal;
-      rate = nominal * r.profile->p2p_efficiency;
+      rate = shape.message_bandwidth_bytes_per_s() * r.profile->p2p_efficiency;
       // Alone it takes the rate of its links, beside others its part of the bridge.
       if (shape.at_bridges > 1)
         rate = std::max(rate / shape.at_bridges, std::min(rate, shape.bridge_bandwidth_bytes_per_s));

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/csv.h"
 #include "base/parse.h"
 #include "base/statistics.h"
 
@@ -222,8 +223,7 @@ std::string without_colours(std::string_view line) {
 }
 
 LogLines::LogLines(std::string_view text) {
-  constexpr std::string_view kMark("\xEF\xBB\xBF");
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  text = without_byte_order_mark(text);
   const bool hosts = names_hosts(text);
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());

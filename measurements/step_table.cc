@@ -207,8 +207,7 @@ char separator_of(std::string_view text) {
 // Without a byte order mark, and with the header first: what spreadsheets ("sep=;") and people write above it
 // comes behind it as empty lines, so that rows keep their numbers.
 std::string with_header_first(std::string_view text) {
-  constexpr std::string_view kMark("\xEF\xBB\xBF");
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  text = without_byte_order_mark(text);
   std::string above;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -230,11 +229,15 @@ CsvTable table_of(std::string_view text, const std::string& file, char separator
   return table;
 }
 
+// Of a header: whether `has` one of the columns that say how long a step took.
+template <typename Has>
+bool tells_times(const Has& has) {
+  return has("trace") || has(kMilliseconds) || std::any_of(kTimes.begin(), kTimes.end(), has);
+}
+
 bool has_columns(const CsvTable& table) {
-  if (table.column("n_gpus") < 0) return false;
-  return table.column("trace") >= 0 || table.column(kMilliseconds) >= 0 ||
-         std::any_of(kTimes.begin(), kTimes.end(),
-                     [&](std::string_view name) { return table.column(name) >= 0; });
+  const auto has = [&](std::string_view name) { return table.column(name) >= 0; };
+  return has("n_gpus") && tells_times(has);
 }
 
 // Where a row names no device, it is the cluster's.
@@ -410,17 +413,15 @@ std::string lacks_of_step_table(std::string_view head) {
   // Words as any table parts them.
   for (char& c : header)
     if (std::string_view(";|\t\"\r").find(c) != std::string_view::npos) c = ',';
-  std::set<std::string> columns;
+  std::set<std::string, std::less<>> columns;
   for (const std::string& word : split(header)) columns.emplace(trimmed(word));
   const auto known = std::count_if(columns.begin(), columns.end(), [](const std::string& one) {
     return holds(kColumns, one) || holds(kAlso, one) || one == kMilliseconds;
   });
-  const bool timed = columns.contains("trace") || columns.contains(std::string(kMilliseconds)) ||
-                     std::any_of(kTimes.begin(), kTimes.end(),
-                                 [&](std::string_view one) { return columns.contains(std::string(one)); });
+  const auto has = [&](std::string_view name) { return columns.contains(name); };
   if (known < 2) return "";
-  if (!columns.contains("n_gpus")) return "is a table without a column 'n_gpus'";
-  if (!timed)
+  if (!has("n_gpus")) return "is a table without a column 'n_gpus'";
+  if (!tells_times(has))
     return "is a table without a column of times (step_time_s, step_time_ms, tokens_per_s, "
            "tokens_per_s_per_gpu, "
            "sequences_per_s)";
