@@ -39,6 +39,9 @@ if(ORRERY_SANITIZE)
   set(ORRERY_LIGHT $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 else()
   set(ORRERY_LIGHT $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # at -O1 it also inlines what is not said to be inline: a quarter of its time
+    list(APPEND ORRERY_LIGHT $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-fno-inline-functions>)
+  endif()
 endif()
 
 # What loops for long in no sanitized test of CI: optimised in full in a release, not at all under sanitizers, where that

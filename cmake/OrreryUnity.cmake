@@ -11,10 +11,19 @@ set(ORRERY_ALONE
   tests/exec/mpi/equivalence.cc tests/exec/mpi/rehearsal.cc tests/exec/run/recorder_test.cc
   tests/planner/closed_form/graph_cuts_test.cc tests/serve/question_test.cc topologies/named_network.cc
   topologies/readers/discover_gpus.cc topologies/readers/nccl_xml.cc)
+# The folders that this configuration has (without tests, or without SimGrid, some are left out).
+set(ORRERY_FOLDERS ${CMAKE_SOURCE_DIR})
+set(below ${CMAKE_SOURCE_DIR})
+while(below)
+  list(POP_FRONT below folder)
+  get_directory_property(folders DIRECTORY ${folder} SUBDIRECTORIES)
+  list(APPEND ORRERY_FOLDERS ${folders})
+  list(APPEND below ${folders})
+endwhile()
 foreach(file IN LISTS ORRERY_ALONE)
   get_filename_component(folder ${file} DIRECTORY)
   while(NOT folder STREQUAL "")  # in each folder whose targets may have it
-    if(EXISTS ${CMAKE_SOURCE_DIR}/${folder}/CMakeLists.txt)
+    if(${CMAKE_SOURCE_DIR}/${folder} IN_LIST ORRERY_FOLDERS)
       set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}
                                   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()

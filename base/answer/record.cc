@@ -49,27 +49,89 @@ Json shape_of_map(const Json& of, const std::vector<std::string>& names) {
       {"type", "object"}, {"properties", properties}, {"required", names}, {"additionalProperties", false}};
 }
 
-void Fields::add_entry(std::string_view name, std::string_view meaning, std::function<Json(Json&)> schema,
-                       bool required) {
-  ORRERY_CHECK(!meaning.empty(), "field " + std::string(name) + " says nothing of what it means");
-  std::string unit = unit_of(name);
-  if (unit.empty()) unit = unit_;
-  entries_.push_back({std::string(name),
-                      [meaning = std::string(meaning), unit, schema = std::move(schema)](Json& definitions) {
-                        Json shape = schema(definitions);
-                        shape["description"] = meaning;
-                        // A field's own word counts: "" is no unit, whatever its neighbours have.
-                        if (!shape.contains("x-unit")) shape["x-unit"] = unit;
-                        if (shape["x-unit"] == "") shape.erase("x-unit");
-                        return shape;
-                      },
-                      required});
+namespace record_detail {
+
+Json shape_named(const char* type) {
+  return {{"type", type}};
+}
+Json shape_of_list(const Json& of) {
+  return {{"type", "array"}, {"items", of}};
+}
+
+void set(Json& json, bool value) {
+  json = value;
+}
+void set(Json& json, std::int64_t value) {
+  json = value;
+}
+void set(Json& json, std::uint64_t value) {
+  json = value;
+}
+void set(Json& json, double value) {
+  json = value;
+}
+void set(Json& json, std::string_view value) {
+  json = value;
+}
+
+}  // namespace record_detail
+
+void Fields::add(Entry entry, record_detail::Writer writer) {
+  ORRERY_CHECK(!entry.meaning.empty(), "field " + entry.name + " says nothing of what it means");
+  entry.unit = unit_of(entry.name);
+  if (entry.unit.empty()) entry.unit = unit_;
+  writer.name = entry.name;
+  entries_.push_back(std::move(entry));
+  writers_.push_back(std::move(writer));
+}
+
+void Fields::add_all(const Fields& of, bool optional, record_detail::Writer writer) {
+  for (const Entry& entry : of.entries_) {
+    entries_.push_back(entry);
+    if (optional) entries_.back().required = false;
+  }
+  writers_.push_back(std::move(writer));
+}
+
+void Fields::write_from(const void* from, Json& json) const {
+  for (const record_detail::Writer& writer : writers_) writer.put(writer, from, json);
+}
+
+Json Fields::json_from(const void* from) const {
+  Json json = Json::object();
+  write_from(from, json);
+  return json;
+}
+
+Json Fields::schema_of(const Entry& entry, Json& definitions) {
+  Json shape = entry.shape;
+  switch (entry.kind) {
+    case Kind::kValue:
+      break;
+    case Kind::kNullable:
+      shape["type"] = {shape["type"], "null"};
+      break;
+    case Kind::kObject:
+      shape = entry.of->schema(definitions);
+      break;
+    case Kind::kList:
+      shape = record_detail::shape_of_list(entry.of->schema(definitions));
+      break;
+    case Kind::kMap:
+      shape = shape_of_map(entry.of->schema(definitions));
+      break;
+  }
+  shape["description"] = entry.meaning;
+  // A field's own word counts: "" is no unit, whatever its neighbours have.
+  if (!shape.contains("x-unit")) shape["x-unit"] = entry.unit;
+  if (shape["x-unit"] == "") shape.erase("x-unit");
+  return shape;
 }
 
 Json Fields::properties(Json& definitions) const {
   Json all = Json::object();
   for (const Entry& entry : entries_)
-    if (!all.contains(entry.name)) all[entry.name] = entry.schema(definitions);
+    if (!all.contains(entry.name)) all[entry.name] = schema_of(entry, definitions);
   return all;
 }
 

@@ -1,9 +1,10 @@
 // JSON objects as records: each field is said once, with its name, what it means and where its value comes
 // from, and both the object and its JSON Schema (draft 2020-12) are made of that. So neither can say what the
-// other does not know.
+// other does not know. What fields of many types share is compiled once (record.cc): an answer has hundreds
+// of them, and whatever is made anew for each is what takes the compiler long.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,25 @@
 
 namespace orrery {
 
-// The schema's side of a record.
+class Fields;
+
+namespace record_detail {
+
+using AnyFunction = void (*)();  // cast back to what it is where it is called
+
+struct Writer {
+  std::string name;
+  const Fields* of = nullptr;  // of what an object, a list or a map holds
+  // `call` is an R (*)(const Writer&, const void* from): `put` knows the R, `call` what `from` points at. It
+  // calls `plain`, the getter, or what `held` holds, if that captures something.
+  AnyFunction call = nullptr, plain = nullptr;
+  std::shared_ptr<const void> held;
+  void (*put)(const Writer& writer, const void* from, Json& json) = nullptr;
+};
+
+}  // namespace record_detail
+
+// What a record is, whatever it is of.
 class Fields {
  public:
   // `definitions` gets each named record that this one holds; the schema of a named record refers to it.
@@ -25,19 +44,30 @@ class Fields {
   Json properties(Json& definitions) const;
   std::vector<std::string> required() const;
 
+  // `from` points at what the record is of (Record<T>::write and json are the typed ones).
+  void write_from(const void* from, Json& json) const;
+  Json json_from(const void* from) const;
+
  protected:
+  enum class Kind { kValue, kNullable, kObject, kList, kMap };
   struct Entry {
-    std::string name;
-    std::function<Json(Json& definitions)> schema;
+    std::string name, meaning, unit;
+    Kind kind = Kind::kValue;
+    Json shape;  // of a value
+    const Fields* of = nullptr;
     bool required = true;
   };
   // `unit`: of fields whose names do not end with one.
   Fields(std::string name, std::string unit) : name_(std::move(name)), unit_(std::move(unit)) {}
-  void add_entry(std::string_view name, std::string_view meaning, std::function<Json(Json&)> schema,
-                 bool required);
+  void add(Entry entry, record_detail::Writer writer);
+  void add_all(const Fields& of, bool optional, record_detail::Writer writer);
 
+ private:
   std::string name_, unit_;
   std::vector<Entry> entries_;
+  std::vector<record_detail::Writer> writers_;
+
+  static Json schema_of(const Entry& entry, Json& definitions);
 };
 
 // "s" of "step_time_s", "bytes/s" of "link_bytes_per_s"; empty where a name ends with none.
@@ -73,41 +103,105 @@ void where_present(const Got& got, const Put& put) {
   }
 }
 
+Json shape_named(const char* type);
+Json shape_of_list(const Json& of);
+
 // JSON has no shape of its own: `given` says it.
-template <typename Got>
-Json shape() {
-  static_assert(!std::is_same_v<std::remove_cvref_t<Got>, Json>);
-  using V = std::remove_cvref_t<Got>;
-  if constexpr (kMayBeAbsent<V>)
-    return shape<decltype(*std::declval<V>())>();
-  else if constexpr (std::is_same_v<V, bool>)
-    return {{"type", "boolean"}};
-  else if constexpr (std::is_integral_v<V>)
-    return {{"type", "integer"}};
-  else if constexpr (std::is_floating_point_v<V>)
-    return {{"type", "number"}};
-  else if constexpr (std::is_convertible_v<V, std::string_view>)
-    return {{"type", "string"}};
-  else if constexpr (IsMap<V>::value)
-    return {{"type", "object"}, {"additionalProperties", shape<typename V::mapped_type>()}};
-  else
-    return {{"type", "array"}, {"items", shape<typename V::value_type>()}};
-}
-
 template <typename V>
-Json shape_of_value(Json&) {
-  return shape<V>();
+Json shape() {
+  static_assert(!std::is_same_v<V, Json>);
+  if constexpr (kMayBeAbsent<V>)
+    return shape<std::remove_cvref_t<decltype(*std::declval<V>())>>();
+  else if constexpr (std::is_same_v<V, bool>)
+    return shape_named("boolean");
+  else if constexpr (std::is_integral_v<V>)
+    return shape_named("integer");
+  else if constexpr (std::is_floating_point_v<V>)
+    return shape_named("number");
+  else if constexpr (std::is_convertible_v<V, std::string_view>)
+    return shape_named("string");
+  else if constexpr (IsMap<V>::value)
+    return shape_of_map(shape<typename V::mapped_type>());
+  else
+    return shape_of_list(shape<typename V::value_type>());
 }
 
-// What a getter is kept as. Most capture nothing and become a pointer, so that fields of one type share what
-// is compiled of them: a lambda of its own for each field took the compiler twice as long.
-template <typename Get, typename T>
-auto as_function(Get get) {
-  using R = std::invoke_result_t<Get, const T&>;
-  if constexpr (std::is_convertible_v<Get, R (*)(const T&)>)
-    return static_cast<R (*)(const T&)>(get);
+void set(Json& json, bool value);
+void set(Json& json, std::int64_t value);
+void set(Json& json, std::uint64_t value);
+void set(Json& json, double value);
+void set(Json& json, std::string_view value);
+template <typename V>
+void set_value(Json& json, const V& value) {
+  if constexpr (std::is_same_v<V, bool>)
+    set(json, value);
+  else if constexpr (std::is_integral_v<V>)
+    set(json, static_cast<std::conditional_t<std::is_signed_v<V>, std::int64_t, std::uint64_t>>(value));
+  else if constexpr (std::is_floating_point_v<V>)
+    set(json, static_cast<double>(value));
+  else if constexpr (std::is_convertible_v<V, std::string_view>)
+    set(json, std::string_view(value));
   else
-    return std::function<R(const T&)>(std::move(get));
+    json = value;
+}
+
+template <typename R>
+R get(const Writer& writer, const void* from) {
+  return reinterpret_cast<R (*)(const Writer&, const void*)>(writer.call)(writer, from);
+}
+template <typename T, typename R>
+R call_plain(const Writer& writer, const void* from) {
+  return reinterpret_cast<R (*)(const T&)>(writer.plain)(*static_cast<const T*>(from));
+}
+template <typename T, typename R, typename Get>
+R call_held(const Writer& writer, const void* from) {
+  return (*static_cast<const Get*>(writer.held.get()))(*static_cast<const T*>(from));
+}
+
+template <typename T, typename R, typename Get>
+Writer writer_of(const Fields* of, Get getter, void (*put)(const Writer&, const void*, Json&)) {
+  Writer writer;
+  writer.of = of;
+  writer.put = put;
+  if constexpr (std::is_convertible_v<Get, R (*)(const T&)>) {
+    writer.plain = reinterpret_cast<AnyFunction>(static_cast<R (*)(const T&)>(getter));
+    writer.call = reinterpret_cast<AnyFunction>(&call_plain<T, R>);
+  } else {
+    writer.held = std::make_shared<const Get>(std::move(getter));
+    writer.call = reinterpret_cast<AnyFunction>(&call_held<T, R, Get>);
+  }
+  return writer;
+}
+
+template <typename R>
+void put_value(const Writer& writer, const void* from, Json& json) {
+  where_present(get<R>(writer, from), [&](const auto& got) { set_value(json[writer.name], got); });
+}
+template <typename R>
+void put_nullable(const Writer& writer, const void* from, Json& json) {
+  json[writer.name] = nullptr;
+  put_value<R>(writer, from, json);
+}
+template <typename R, typename U>
+void put_object(const Writer& writer, const void* from, Json& json) {
+  where_present(get<R>(writer, from), [&](const U& got) { json[writer.name] = writer.of->json_from(&got); });
+}
+template <typename R, typename U>
+void put_list(const Writer& writer, const void* from, Json& json) {
+  where_present(get<R>(writer, from), [&](const auto& all) {
+    Json& list = json[writer.name] = Json::array();
+    for (const U& one : all) list.push_back(writer.of->json_from(&one));
+  });
+}
+template <typename R, typename U>
+void put_map(const Writer& writer, const void* from, Json& json) {
+  const auto& got = get<R>(writer, from);
+  Json& all = json[writer.name] = Json::object();
+  for (const auto& [key, one] : got) all[key] = writer.of->json_from(static_cast<const U*>(&one));
+}
+template <typename R, typename U>
+void put_fields(const Writer& writer, const void* from, Json& json) {
+  where_present(get<R>(writer, from), [&](const U& got) { writer.of->write_from(&got, json); });
 }
 
 }  // namespace record_detail
@@ -115,6 +209,11 @@ auto as_function(Get get) {
 // The fields of an object that says a T, in their order.
 template <typename T>
 class Record : public Fields {
+  template <typename Get>
+  using Result = std::invoke_result_t<Get, const T&>;
+  template <typename Get>
+  static constexpr bool kOptional = record_detail::kMayBeAbsent<std::remove_cvref_t<Result<Get>>>;
+
  public:
   // A name where several objects have these fields: the schema says them once.
   explicit Record(std::string name = {}, std::string unit = {}) : Fields(std::move(name), std::move(unit)) {}
@@ -123,134 +222,61 @@ class Record : public Fields {
   // pointer) leaves the field out.
   template <typename Get>
   Record& value(std::string_view name, std::string_view meaning, Get get) {
-    return add_value(name, meaning, record_detail::as_function<Get, T>(get));
+    using R = Result<Get>;
+    return adding(name, meaning, Kind::kValue, record_detail::shape<std::remove_cvref_t<R>>(), nullptr,
+                  !kOptional<Get>, get, record_detail::put_value<R>);
   }
   // The same, null where there is none.
   template <typename Get>
   Record& nullable(std::string_view name, std::string_view meaning, Get get) {
-    return add_nullable(name, meaning, record_detail::as_function<Get, T>(get));
+    using R = Result<Get>;
+    return adding(name, meaning, Kind::kNullable, record_detail::shape<std::remove_cvref_t<R>>(), nullptr,
+                  true, get, record_detail::put_nullable<R>);
   }
   // An object of its own, of a U (or an optional, or a pointer: absent where there is none).
   template <typename U, typename Get>
   Record& object(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
-    return add_object(name, meaning, of, record_detail::as_function<Get, T>(get));
+    return adding(name, meaning, Kind::kObject, {}, &of, !kOptional<Get>, get,
+                  record_detail::put_object<Result<Get>, U>);
   }
   // A list of objects; of an optional or a pointer absent where there is none.
   template <typename U, typename Get>
   Record& list(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
-    return add_list(name, meaning, of, record_detail::as_function<Get, T>(get));
+    return adding(name, meaning, Kind::kList, {}, &of, !kOptional<Get>, get,
+                  record_detail::put_list<Result<Get>, U>);
   }
   // Objects by names that are no fields (of files, say): of what has pairs of a name and a U.
   template <typename U, typename Get>
   Record& map(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
-    add_entry(
-        name, meaning,
-        [&of](Json& definitions) {
-          return Json{{"type", "object"}, {"additionalProperties", of.schema(definitions)}};
-        },
-        true);
-    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      const auto& got = get(from);
-      Json& all = json[name] = Json::object();
-      for (const auto& [key, one] : got) all[key] = of.json(one);
-    });
-    return *this;
+    return adding(name, meaning, Kind::kMap, {}, &of, true, get, record_detail::put_map<Result<Get>, U>);
   }
   // Another record's fields among these, of what `get` has (an optional or a pointer: absent where it has
   // none).
   template <typename U, typename Get>
   Record& with(const Record<U>& of, Get get) {
-    using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
-    constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    for (const Entry& entry : of.entries_) {
-      entries_.push_back(entry);
-      if (optional) entries_.back().required = false;
-    }
-    writers_.push_back([&of, get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& got) { of.write(got, json); });
-    });
+    using R = Result<Get>;
+    add_all(of, kOptional<Get>,
+            record_detail::writer_of<T, R>(&of, std::move(get), record_detail::put_fields<R, U>));
     return *this;
   }
   // A field that only a program knows: its schema is given.
   template <typename Get>
   Record& given(std::string_view name, std::string_view meaning, Json shape, Get get) {
-    add_entry(
-        name, meaning, [shape = std::move(shape)](Json&) { return shape; }, true);
-    writers_.push_back(
-        [name = std::string(name), get](const T& from, Json& json) { json[name] = get(from); });
-    return *this;
+    return adding(name, meaning, Kind::kValue, std::move(shape), nullptr, true, get,
+                  record_detail::put_value<Result<Get>>);
   }
 
-  void write(const T& from, Json& json) const {
-    for (const auto& writer : writers_) writer(from, json);
-  }
-  Json json(const T& from) const {
-    Json json = Json::object();
-    write(from, json);
-    return json;
-  }
+  void write(const T& from, Json& json) const { write_from(&from, json); }
+  Json json(const T& from) const { return json_from(&from); }
 
  private:
-  template <typename>
-  friend class Record;
-
-  template <typename F>
-  using Got = std::remove_cvref_t<std::invoke_result_t<F, const T&>>;
-
-  template <typename F>
-  Record& add_value(std::string_view name, std::string_view meaning, F get) {
-    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
-    add_entry(name, meaning, record_detail::shape_of_value<Got<F>>, !optional);
-    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& got) { json[name] = got; });
-    });
+  template <typename Get>
+  Record& adding(std::string_view name, std::string_view meaning, Kind kind, Json shape, const Fields* of,
+                 bool required, Get get, void (*put)(const record_detail::Writer&, const void*, Json&)) {
+    add({std::string(name), std::string(meaning), {}, kind, std::move(shape), of, required},
+        record_detail::writer_of<T, Result<Get>>(of, std::move(get), put));
     return *this;
   }
-  template <typename F>
-  Record& add_nullable(std::string_view name, std::string_view meaning, F get) {
-    add_entry(
-        name, meaning,
-        [](Json&) {
-          Json shape = record_detail::shape<Got<F>>();
-          shape["type"] = {shape["type"], "null"};
-          return shape;
-        },
-        true);
-    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
-      const auto& got = get(from);
-      json[name] = got ? Json(*got) : Json();
-    });
-    return *this;
-  }
-  template <typename U, typename F>
-  Record& add_object(std::string_view name, std::string_view meaning, const Record<U>& of, F get) {
-    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
-    add_entry(
-        name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
-    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& got) { json[name] = of.json(got); });
-    });
-    return *this;
-  }
-  template <typename U, typename F>
-  Record& add_list(std::string_view name, std::string_view meaning, const Record<U>& of, F get) {
-    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
-    add_entry(
-        name, meaning,
-        [&of](Json& definitions) {
-          return Json{{"type", "array"}, {"items", of.schema(definitions)}};
-        },
-        !optional);
-    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& all) {
-        Json& list = json[name] = Json::array();
-        for (const auto& one : all) list.push_back(of.json(one));
-      });
-    });
-    return *this;
-  }
-
-  std::vector<std::function<void(const T&, Json&)>> writers_;
 };
 
 }  // namespace orrery
