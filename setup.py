@@ -22,7 +22,9 @@ class CMakeBuild(build_ext):
         python = f"-DORRERY_PYTHON={sys.executable}"
         cache = build / "CMakeCache.txt"
         if not cache.exists():
-            subprocess.run(["cmake", "--preset", "release", "-B", str(build), python], cwd=ROOT, check=True)
+            # The preset's compiler, or where there is none this machine's.
+            compiler = [] if shutil.which("clang++-16") else ["-DCMAKE_CXX_COMPILER=c++"]
+            subprocess.run(["cmake", "--preset", "release", "-B", str(build), python, *compiler], cwd=ROOT, check=True)
         elif f"ORRERY_PYTHON:FILEPATH={sys.executable}\n" not in cache.read_text():
             subprocess.run(["cmake", str(build), python], cwd=ROOT, check=True)
         known = subprocess.run(["ninja", "-C", str(build), "-t", "targets", "all"], check=True, capture_output=True,

@@ -105,6 +105,41 @@ function(orrery_library name)
   endif()
 endfunction()
 
+# orrery_vectorised(TARGET SOURCES .. OPTIONS ..): of the folder's files those whose loops must vectorise in every build
+# type, with those OPTIONS. Each function is compiled for several instruction sets (base/vectors/clones.h), which clang 16
+# cannot (it leaves x86-64-v3 out): where a release is clang's, g++ compiles these.
+find_program(ORRERY_GXX g++)
+set(ORRERY_VECTORS_APART OFF)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT ORRERY_SANITIZE AND ORRERY_GXX
+   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(ORRERY_VECTORS_APART ON)
+endif()
+function(orrery_vectorised target)
+  cmake_parse_arguments(A "" "" "SOURCES;OPTIONS" ${ARGN})
+  set(options -O3 -fopenmp-simd -fno-trapping-math -Wno-unknown-pragmas ${A_OPTIONS})
+  # clang says of each loop that a build for the debugger does not vectorise it.
+  set_source_files_properties(${A_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
+    COMPILE_OPTIONS "${options};$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
+  if(NOT ORRERY_VECTORS_APART)
+    return()
+  endif()
+  set_source_files_properties(${A_SOURCES} PROPERTIES HEADER_FILE_ONLY ON)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  foreach(source IN LISTS A_SOURCES)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CCACHE} ${ORRERY_GXX} -std=c++20 -DNDEBUG -fPIC -I${CMAKE_SOURCE_DIR} -I${CMAKE_BINARY_DIR} -Wall -Wextra
+              $<$<BOOL:${ORRERY_WERROR}>:-Werror> ${options} -MD -MF ${object}.d -MT ${object}
+              -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPFILE ${object}.d
+      COMMAND_EXPAND_LISTS VERBATIM)
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    target_sources(${target} PRIVATE ${object})
+  endforeach()
+endfunction()
+
 # orrery_embed(TARGET SYMBOL FILES...): data files inside the binary, as a sorted table
 #   extern const std::vector<orrery::EmbeddedFile>& SYMBOL();   (base/embedded.h)
 function(orrery_embed target symbol)
