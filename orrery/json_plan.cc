@@ -16,8 +16,7 @@ using namespace planner;
 namespace {
 
 Json shape_of(const FieldValue& value) {
-  return std::visit(
-      [](const auto& one) { return record_detail::shape<std::remove_cvref_t<decltype(one)>>(); }, value);
+  return std::visit([](const auto& one) { return record_detail::shape<decltype(one)>(); }, value);
 }
 
 // What was chosen, key by key.

@@ -81,6 +81,7 @@ void Fields::add(Entry entry, record_detail::Writer writer) {
   entry.unit = unit_of(entry.name);
   if (entry.unit.empty()) entry.unit = unit_;
   writer.name = entry.name;
+  writer.of = entry.of;
   entries_.push_back(std::move(entry));
   writers_.push_back(std::move(writer));
 }
@@ -90,6 +91,7 @@ void Fields::add_all(const Fields& of, bool optional, record_detail::Writer writ
     entries_.push_back(entry);
     if (optional) entries_.back().required = false;
   }
+  writer.of = &of;
   writers_.push_back(std::move(writer));
 }
 

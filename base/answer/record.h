@@ -24,8 +24,8 @@ namespace record_detail {
 using AnyFunction = void (*)();  // cast back to what it is where it is called
 
 struct Writer {
-  std::string name;
-  const Fields* of = nullptr;  // of what an object, a list or a map holds
+  std::string name;            // its field's, and
+  const Fields* of = nullptr;  // of what that holds, as the entry has them
   // `call` is an R (*)(const Writer&, const void* from): `put` knows the R, `call` what `from` points at. It
   // calls `plain`, the getter, or what `held` holds, if that captures something.
   AnyFunction call = nullptr, plain = nullptr;
@@ -107,11 +107,12 @@ Json shape_named(const char* type);
 Json shape_of_list(const Json& of);
 
 // JSON has no shape of its own: `given` says it.
-template <typename V>
+template <typename Got>
 Json shape() {
+  using V = std::remove_cvref_t<Got>;
   static_assert(!std::is_same_v<V, Json>);
   if constexpr (kMayBeAbsent<V>)
-    return shape<std::remove_cvref_t<decltype(*std::declval<V>())>>();
+    return shape<decltype(*std::declval<V>())>();
   else if constexpr (std::is_same_v<V, bool>)
     return shape_named("boolean");
   else if constexpr (std::is_integral_v<V>)
@@ -159,9 +160,8 @@ R call_held(const Writer& writer, const void* from) {
 }
 
 template <typename T, typename R, typename Get>
-Writer writer_of(const Fields* of, Get getter, void (*put)(const Writer&, const void*, Json&)) {
+Writer writer_of(Get getter, void (*put)(const Writer&, const void*, Json&)) {
   Writer writer;
-  writer.of = of;
   writer.put = put;
   if constexpr (std::is_convertible_v<Get, R (*)(const T&)>) {
     writer.plain = reinterpret_cast<AnyFunction>(static_cast<R (*)(const T&)>(getter));
@@ -223,15 +223,15 @@ class Record : public Fields {
   template <typename Get>
   Record& value(std::string_view name, std::string_view meaning, Get get) {
     using R = Result<Get>;
-    return adding(name, meaning, Kind::kValue, record_detail::shape<std::remove_cvref_t<R>>(), nullptr,
-                  !kOptional<Get>, get, record_detail::put_value<R>);
+    return adding(name, meaning, Kind::kValue, record_detail::shape<R>(), nullptr, !kOptional<Get>, get,
+                  record_detail::put_value<R>);
   }
   // The same, null where there is none.
   template <typename Get>
   Record& nullable(std::string_view name, std::string_view meaning, Get get) {
     using R = Result<Get>;
-    return adding(name, meaning, Kind::kNullable, record_detail::shape<std::remove_cvref_t<R>>(), nullptr,
-                  true, get, record_detail::put_nullable<R>);
+    return adding(name, meaning, Kind::kNullable, record_detail::shape<R>(), nullptr, true, get,
+                  record_detail::put_nullable<R>);
   }
   // An object of its own, of a U (or an optional, or a pointer: absent where there is none).
   template <typename U, typename Get>
@@ -256,7 +256,7 @@ class Record : public Fields {
   Record& with(const Record<U>& of, Get get) {
     using R = Result<Get>;
     add_all(of, kOptional<Get>,
-            record_detail::writer_of<T, R>(&of, std::move(get), record_detail::put_fields<R, U>));
+            record_detail::writer_of<T, R>(std::move(get), record_detail::put_fields<R, U>));
     return *this;
   }
   // A field that only a program knows: its schema is given.
@@ -274,7 +274,7 @@ class Record : public Fields {
   Record& adding(std::string_view name, std::string_view meaning, Kind kind, Json shape, const Fields* of,
                  bool required, Get get, void (*put)(const record_detail::Writer&, const void*, Json&)) {
     add({std::string(name), std::string(meaning), {}, kind, std::move(shape), of, required},
-        record_detail::writer_of<T, Result<Get>>(of, std::move(get), put));
+        record_detail::writer_of<T, Result<Get>>(std::move(get), put));
     return *this;
   }
 };

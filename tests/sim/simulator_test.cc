@@ -10,7 +10,7 @@
 #include "sim/scenario/folding.h"
 #include "tests/support/hand_programs.h"
 #include "tests/support/small_plans.h"
-#include "tests/support/thorough.h"
+#include "tests/support/walked.h"
 #include "topologies/readers/catalog.h"
 
 using namespace orrery;
@@ -266,7 +266,7 @@ TEST_CASE(
   for (const auto& [name, cluster] : clusters)
     for (const auto& [tp, pp, dp] :
          std::vector<std::array<int, 3>>{{8, 4, 2}, {4, 2, 8}, {2, 4, 8}, {8, 1, 8}, {1, 8, 8}}) {
-      if (++point % 3 != 0 && !thorough()) continue;
+      if (!walked(++point, 3)) continue;
       const Plan plan{gpt_job(cluster, 8, 1024, 8 * dp), choose(tp, pp, dp)};
       SimulationOptions options;
       const Simulation folded = simulate(plan, options);

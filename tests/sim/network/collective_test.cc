@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "sim/network/collective_edges.h"
 #include "sim/simulator.h"
-#include "tests/support/thorough.h"
+#include "tests/support/walked.h"
 #include "topologies/readers/catalog.h"
 
 using namespace orrery;
@@ -40,7 +40,7 @@ TEST_CASE("on an idle network a simulated collective takes what its cost model s
       const GroupShape shape = group_shape(network, members);
       for (const CollectiveKind kind : kKinds)
         for (const double bytes : {0.0, 8.0, 1e5, 1e7, 1e9}) {
-          if (++point % 3 != 0 && !thorough()) continue;
+          if (!walked(++point, 3)) continue;
           const CollectivePlan plan = plan_collective(kind, bytes, shape, cluster);
           const double time = simulate_collective(kind, bytes, cluster, devices, Detail::flows).time_s;
           CAPTURE(name, nodes, std::string(name_of(kind)), bytes, std::string(name_of(plan.algorithm)));
