@@ -37,6 +37,7 @@ class FieldCheck;
   FIELD(bool, overlap_param_gather, false, any) \
   FIELD(bool, overlap_pipeline, false, any) \
   FIELD(bool, overlap_tensor, false, any) \
+  FIELD(bool, overlap_tensor_backward, false, any) \
   FIELD(std::string, tensor_overlap_setting, {}, any) \
   FIELD(bool, fp32_gradients, true, any) \
   FIELD(double, bucket_bytes, 0, at_least_zero) \

@@ -22,6 +22,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/csv.h"
@@ -36,6 +37,7 @@
 #include "evidence/steps.h"
 #include "planner/closed_form/figures.h"
 #include "planner/uncertainty/factors.h"
+#include "topologies/device_catalog.h"
 
 using namespace orrery;
 using namespace orrery::evidence;
@@ -57,6 +59,27 @@ struct Item {
   double predicted = 0;
   std::array<double, kFactors> slope{};  // d log(step) / d log(factor)
 };
+
+// Devices of the catalog with one clock: the same arithmetic at the same power (A100 SXM of 40 and 80 GB and
+// A800, which differ in their links; V100 of 16 and 32 GB).
+std::vector<std::string> alike(const std::string& device) {
+  const auto clock = [](const DeviceProfile& of) {
+    return std::tuple(of.generation, of.peak(DType::fp16), of.peak_power_w, of.sustained_clock);
+  };
+  std::vector<std::string> names;
+  if (!is_catalog_device(device)) return {device};
+  const auto own = clock(catalog_device(device));
+  for (const CatalogEntry& entry : catalog_devices())
+    if (clock(catalog_device(entry.name)) == own) names.push_back(entry.name);
+  return names;
+}
+
+const std::string& first_alike(const std::string& device) {
+  static std::map<std::string, std::string> known;
+  std::string& first = known[device];
+  if (first.empty()) first = alike(device).front();
+  return first;
+}
 
 // A scalar of the runtime's that a factor moves: what it is before anything is fitted, and the least that is
 // taken for stated. A time is multiplied by its factor, an efficiency divided.
@@ -247,7 +270,7 @@ class Fit {
       for (const Factor factor : kAllFactors) {
         const auto f = static_cast<std::size_t>(factor);
         const std::string& member = level_of(factor) == planner::Level::framework ? item.framework
-                                    : level_of(factor) == planner::Level::device  ? item.device
+                                    : level_of(factor) == planner::Level::device  ? first_alike(item.device)
                                                                                   : item.network;
         item.population[f] = effect(population_group_[f], std::string(name_of(factor)));
         item.member[f] = effect(member_group_[f], std::string(name_of(factor)) + " " + member);
@@ -326,8 +349,10 @@ class Fit {
         const double variance = posterior_.covariance(population, population) +
                                 posterior_.covariance(at, at) + 2 * posterior_.covariance(population, at);
         const std::string member = names_[i].substr(name_of(factor).size() + 1);
-        if (level_of(factor) != planner::Level::framework || is_profile(member))
-          text += fmt::format("  member {{ name: \"{}\" sd: {:.3f} }}\n", member,
+        if (level_of(factor) == planner::Level::framework && !is_profile(member)) continue;
+        const bool device = level_of(factor) == planner::Level::device;
+        for (const std::string& name : device ? alike(member) : std::vector{member})
+          text += fmt::format("  member {{ name: \"{}\" sd: {:.3f} }}\n", name,
                               stated.known_sd > 0 ? stated.known_sd : std::sqrt(variance));
       }
       text += "}\n";
@@ -367,13 +392,15 @@ class Fit {
     std::map<std::string, double> speeds;
     for (const Item& item : items_) {
       cells[item.framework].insert(item.cell);
-      speeds[item.device] = std::exp(-world_of(item, posterior_)[Factor::clock]);
+      speeds[first_alike(item.device)] = std::exp(-world_of(item, posterior_)[Factor::clock]);
     }
-    for (const auto& [device, speed] : speeds) {
-      const auto file = sources / "topologies/devices" / (device + ".textproto");
+    for (const auto& [first, speed] : speeds) {
       // 1 is what no step has set (foundation_of, topologies/device_catalog.h).
       const double set = std::abs(speed - 1) < 5e-4 ? 1.001 : speed;
-      if (std::filesystem::exists(file)) write_fields(file, {{"training_speed", set}});
+      for (const std::string& device : alike(first)) {
+        const auto file = sources / "topologies/devices" / (device + ".textproto");
+        if (std::filesystem::exists(file)) write_fields(file, {{"training_speed", set}});
+      }
     }
     for (const auto& [framework, of] : cells)
       if (is_of_sequences(runtime_file(framework), of.size()))

@@ -38,6 +38,14 @@ bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workloa
          (has(without, "whole_sequences_beside_experts") && experts_of(workload) > 0);
 }
 
+bool reduces_behind_pipelines(const RuntimeProfile& runtime) {
+  return runtime.abilities && has(runtime.abilities->without, "reduction_beside_pipeline");
+}
+
+void let_reduce_beside_pipelines(Abilities& can) {
+  std::erase(can.without, "reduction_beside_pipeline");
+}
+
 void let_keep_sequences_whole(Abilities& can) {
   std::erase(can.without, "whole_sequences");
   std::erase(can.without, "whole_sequences_beside_experts");
@@ -69,6 +77,8 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const W
   if (!c.sequence_parallel && c.tp > 1 && splits_all_sequences(runtime, workload))
     return fmt::format("{} splits sequences wherever there are tensor ranks{}", runtime.name,
                        has(can.without, "whole_sequences") ? "" : " beside experts");
+  if (c.pp > 1 && c.dp * c.cp > 1 && c.overlap_grad_reduce && reduces_behind_pipelines(runtime))
+    return fmt::format("{} reduces gradients behind a pipeline's last backward pass", runtime.name);
   if (c.recompute == Recompute::selective && has(can.without, "selective"))
     return fmt::format("{} has no selective recomputation", runtime.name);
   Choices own;
@@ -100,6 +110,7 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   }
   if (pins.sequence_parallel == true) std::erase(can.without, "sequence_parallel");
   if (pins.sequence_parallel == false) let_keep_sequences_whole(can);
+  if (pins.overlap_grad_reduce == true) let_reduce_beside_pipelines(can);
   if (pins.zero == 0) std::erase(can.without, "zero_0_beside_others");
   if (pins.recompute == Recompute::selective) {
     std::erase(can.without, "selective");

@@ -19,6 +19,11 @@ bool splits_all_sequences(const RuntimeProfile& runtime, const Workload& workloa
 // Lets it keep them whole.
 void let_keep_sequences_whole(Abilities& can);
 
+// Whether the runtime reduces gradients behind all backward passes wherever it has a pipeline.
+bool reduces_behind_pipelines(const RuntimeProfile& runtime);
+// Lets it reduce beside them.
+void let_reduce_beside_pipelines(Abilities& can);
+
 // Whether kernels are compiled under a schedule that the runtime runs without its compiler alone.
 bool is_compiled_in_vain(const RuntimeProfile& runtime, Schedule schedule);
 

@@ -56,6 +56,8 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
   shards_beside_others_ = std::erase(runtime_.abilities->without, "zero_0_beside_others") > 0;
   splits_sequences_ = splits_all_sequences(runtime_, job_->workload);
   let_keep_sequences_whole(*runtime_.abilities);
+  reduces_behind_ = reduces_behind_pipelines(runtime_);
+  let_reduce_beside_pipelines(*runtime_.abilities);
 }
 
 bool Admission::keeps_states_so(const Choices& c) const {
@@ -136,7 +138,7 @@ bool Admission::admit_unable() {
     in_pipeline.push_back(zero);
   } else {
     runtime_.abilities.reset();
-    shards_beside_others_ = splits_sequences_ = false;
+    shards_beside_others_ = splits_sequences_ = reduces_behind_ = false;
   }
   forget();
   return true;

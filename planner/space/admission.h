@@ -30,6 +30,8 @@ class Admission {
   bool holds_sequences_so(const Choices& choices) const {
     return choices.tp == 1 || choices.sequence_parallel || !splits_sequences_;
   }
+  // Whether gradients can be reduced beside its backward passes.
+  bool reduces_beside(const Choices& choices) const { return choices.pp == 1 || !reduces_behind_; }
   // Whether this very plan passes, asked anew: its refusal counts as that of a plan that came far.
   bool passes(const Choices& choices) { return accepted(choices, /*depth=*/2, /*whole=*/true); }
   // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
@@ -73,7 +75,7 @@ class Admission {
   bool local_ = false;
   RuntimeProfile runtime_;  // whose abilities count
   // Plans begin without sharding and with whole sequences: what is not of `runtime_` here is said of leaves.
-  bool shards_beside_others_ = false, splits_sequences_ = false;
+  bool shards_beside_others_ = false, splits_sequences_ = false, reduces_behind_ = false;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::vector<std::string> asked_;  // options that are pinned, and the batch, as messages write them

@@ -65,7 +65,8 @@ std::optional<Family> FamilyLists::family_of(const Choices& choices) {
   family.shardings = shardings(choices);
   const bool alone = choices.dp * choices.cp == 1 && !admission_.shares_samples(choices);
   // One process reduces in every micro-batch, whatever else goes on.
-  family.overlaps = overlaps(alone || choices.sync == Sync::single_process);
+  const bool beside = alone || choices.sync == Sync::single_process;
+  family.overlaps = overlaps(beside, !beside && !admission_.reduces_beside(choices));
   family.buckets = alone ? no_buckets_ : buckets(choices);
   if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return {};
   family.core = family.plan(family.recomputes->front(), family.shardings->front(), family.overlaps->front(),
@@ -74,12 +75,12 @@ std::optional<Family> FamilyLists::family_of(const Choices& choices) {
   return family;
 }
 
-FamilyLists::List<bool> FamilyLists::overlaps(bool alone) {
-  auto& list = overlap_lists_[alone];
+FamilyLists::List<bool> FamilyLists::overlaps(bool beside, bool behind) {
+  auto& list = overlap_lists_[{beside, behind}];
   if (list != nullptr) return list;
   std::vector<bool> found;
   for (const bool overlap : {true, false}) {
-    if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : alone && !overlap) continue;
+    if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : overlap ? behind : beside) continue;
     found.push_back(overlap);
   }
   return list = std::make_shared<const std::vector<bool>>(std::move(found));

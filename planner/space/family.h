@@ -68,7 +68,7 @@ class FamilyLists {
   template <typename Element>
   using List = std::shared_ptr<const std::vector<Element>>;
 
-  List<bool> overlaps(bool alone);
+  List<bool> overlaps(bool beside, bool behind);  // what alone can be had
   List<Recomputed> recomputes(const Choices& choices);
   List<Sharding> shardings(const Choices& choices);
   List<BucketSize> buckets(const Choices& choices);  // sizes that make different buckets
@@ -80,7 +80,7 @@ class FamilyLists {
   Gradients gradients_;
   std::vector<ModuleSet> module_sets_;  // that selective recomputation is searched with
   List<BucketSize> no_buckets_;
-  std::map<bool, List<bool>> overlap_lists_;
+  std::map<std::pair<bool, bool>, List<bool>> overlap_lists_;
   std::map<std::array<int, 5>, List<Recomputed>> recompute_lists_;
   std::map<std::array<int, 9>, List<Sharding>> sharding_lists_;
   std::map<std::array<int, 5>, List<BucketSize>> bucket_lists_;

@@ -18,6 +18,7 @@ void set_tensor_overlap(bool on, bool any_runtime, Job* job) {
     throw UserError(fmt::format("`overlap_tensor` on, but {} has no such setting", runtime.name),
                     "expected off, a runtime that has it, or `any_runtime` beside it");
   runtime.overlap_tensor = on;
+  runtime.overlap_tensor_backward |= on;
 }
 
 bool tensor_overlap_reaches(const Job& job, const Choices& choices) {

@@ -4,6 +4,7 @@
 
 #include "cost/host_cost.h"
 #include "program/forms.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
@@ -61,12 +62,17 @@ LayerSumsTable::LayerSumsTable(std::shared_ptr<const Job> job)
   small_->runtime = job_->runtime;
   small_->training = job_->training;
   small_->training.lengths.waits = false;  // who waits for whom is the whole plan's
+  split_small_ = std::make_shared<Job>(*small_);
+  split_small_->runtime.overlap_tensor_backward = false;  // as program/lower/tensor.cc has it
 }
 
 const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const GroupShapes& shapes,
                                     std::uint64_t shapes_key, const DeviceKindAt& kind) {
-  const std::uint64_t frame = planner::mixed(frame_key(c, recompute, kind),
-                                             static_cast<std::uint64_t>(host_sharding(c, job_->runtime)));
+  const bool split =
+      always_splits_backward(c.schedule) && job_->runtime.overlap_tensor_backward && c.tp > 1;
+  const std::shared_ptr<Job>& small = split ? split_small_ : small_;
+  const auto sharding = static_cast<std::uint64_t>(host_sharding(c, job_->runtime));
+  const std::uint64_t frame = planner::mixed(frame_key(c, recompute, kind), sharding << 1 | (split ? 1 : 0));
   const auto [entry, fresh] = sums_.try_emplace(planner::mixed(frame, shapes_key));
   LayerSums& sums = entry->second;
   if (!fresh) return sums;
@@ -74,11 +80,12 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   if (at == sketches_.end()) {
     Choices choices = c;
     choices.recompute = recompute;
-    const Choices sketched = sketch_choices(*small_, choices);
-    std::shared_ptr<const Program>& program = programs_[frame_key(sketched, recompute, {})];
-    if (program == nullptr) program = lower_layers(small_, sketched);
+    const Choices sketched = sketch_choices(*small, choices);
+    std::shared_ptr<const Program>& program =
+        programs_[planner::mixed(frame_key(sketched, recompute, {}), split ? 1 : 0)];
+    if (program == nullptr) program = lower_layers(small, sketched);
     at = sketches_
-             .emplace(frame, sketch_layers(program, small_, choices, job_->cluster.profiles[kind.profile],
+             .emplace(frame, sketch_layers(program, small, choices, job_->cluster.profiles[kind.profile],
                                            std::max(kind.speed, 1e-9)))
              .first;
   }

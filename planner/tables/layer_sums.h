@@ -39,7 +39,8 @@ class LayerSumsTable {
  private:
   std::shared_ptr<const Job> job_;
   ModelSketch sketch_;
-  std::shared_ptr<Job> small_;                                                  // of the sketch
+  std::shared_ptr<Job> small_;        // of the sketch
+  std::shared_ptr<Job> split_small_;  // where backward passes are split
   std::unordered_map<std::uint64_t, std::shared_ptr<const Program>> programs_;  // whatever the micro-batch
   std::unordered_map<std::uint64_t, LayerSketch> sketches_;                     // whatever the shapes
   std::unordered_map<std::uint64_t, LayerSums> sums_;

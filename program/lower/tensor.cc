@@ -163,7 +163,7 @@ void tensor_after_backward(Lowering& lowering, int op, Communications* out) {
 // Where the runtime overlaps them, a column-split product's backward pass runs beside its communication: the
 // input is gathered while its gradient is computed, and that is reduced while the weight's is.
 bool overlaps_columns(const Lowering& lowering, int op) {
-  if (lowering.shard().tp == 1 || !lowering.plan().job->runtime.overlap_tensor) return false;
+  if (lowering.shard().tp == 1 || !lowering.plan().job->runtime.overlap_tensor_backward) return false;
   const Operator& self = lowering.op(op);
   // One product whose input no other product shares.
   return self.kind == OperatorKind::linear && splits_columns(self) && self.inputs.size() == 1 &&

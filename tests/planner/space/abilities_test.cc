@@ -249,6 +249,25 @@ TEST_CASE("states alone are sharded over groups only where the runtime does so b
   CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 32, 64, 128, "megatron-core"), {}), grouped));
 }
 
+TEST_CASE("gradients are reduced behind a pipeline where the runtime has no other way, unless pinned") {
+  const auto beside = [](const Choices& c) { return c.pp > 1 && c.dp > 1 && c.overlap_grad_reduce; };
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 128, "deepspeed");
+  const auto plans = enumerate(job, {});
+  CHECK_FALSE(any(plans, beside));
+  CHECK(any(plans, [](const Choices& c) { return c.pp > 1 && c.dp > 1 && c.zero == 1; }));
+  CHECK(any(plans, [](const Choices& c) { return c.pp == 1 && c.dp > 1 && c.overlap_grad_reduce; }));
+  CHECK_FALSE(any(
+      plans, [&](const Choices& c) { return why_cannot_run(job->runtime, job->workload, c).has_value(); }));
+  Pins pins;
+  pins.overlap_grad_reduce = true;
+  const auto pinned = enumerate(job, pins);
+  const auto asked = std::find_if(pinned.begin(), pinned.end(), beside);
+  REQUIRE(asked != pinned.end());
+  CHECK(why_cannot_run(job->runtime, job->workload, *asked) ==
+        "deepspeed reduces gradients behind a pipeline's last backward pass");
+  CHECK(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), {}), beside));
+}
+
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
   const RuntimeProfile base = catalog_runtime("megatron-core");
   REQUIRE(base.abilities);

@@ -135,6 +135,7 @@ TEST_CASE("random plans pass the checker") {
     job->runtime.overlap_param_gather = pick({0, 1}) == 1;
     job->runtime.overlap_pipeline = pick({0, 1}) == 1;
     job->runtime.overlap_tensor = pick({0, 1}) == 1;
+    job->runtime.overlap_tensor_backward = pick({0, 1}) == 1;
     const Plan plan{job, choices};
     try {
       check_plan(plan);

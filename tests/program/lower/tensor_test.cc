@@ -52,34 +52,33 @@ TEST_CASE(
 }
 
 TEST_CASE("a runtime that overlaps tensor communication reduces beside the weight's gradient") {
-  for (const bool sequence_parallel : {false, true}) {
-    Choices choices;
-    choices.tp = 2;
-    choices.sequence_parallel = sequence_parallel;
-    auto job = test::small_job({}, 2);
-    job->runtime.overlap_tensor = true;
-    const Plan plan{job, choices};
-    verify(plan);
-    const Program program = lower(plan, 0);
-    int beside = 0;
-    for (std::size_t i = 0; i + 1 < program.instructions.size(); ++i) {
-      const Instruction& next = program.instructions[i + 1];
-      if (program.instructions[i].stream == Stream::tensor && next.op == Op::compute &&
-          next.compute == ComputeKind::backward_weight) {
-        CHECK(std::count(next.after.begin(), next.after.end(), static_cast<std::uint32_t>(i)) == 0);
-        ++beside;
-      }
+  const bool sequence_parallel = GENERATE(false, true);
+  Choices choices;
+  choices.tp = 2;
+  choices.sequence_parallel = sequence_parallel;
+  auto job = test::small_job({}, 2);
+  job->runtime.overlap_tensor_backward = true;
+  const Plan plan{job, choices};
+  verify(plan);
+  const Program program = lower(plan, 0);
+  int beside = 0;
+  for (std::size_t i = 0; i + 1 < program.instructions.size(); ++i) {
+    const Instruction& next = program.instructions[i + 1];
+    if (program.instructions[i].stream == Stream::tensor && next.op == Op::compute &&
+        next.compute == ComputeKind::backward_weight) {
+      CHECK(std::count(next.after.begin(), next.after.end(), static_cast<std::uint32_t>(i)) == 0);
+      ++beside;
     }
-    CHECK(beside == 2 * 2 * 4);  // two products a layer in each micro-batch
-    job->runtime.overlap_tensor = false;
-    const Program plain = lower(plan, 0);
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
-      CHECK(collective_bytes(plain, Stream::tensor, kind) == collective_bytes(program, Stream::tensor, kind));
-    }
-    const auto all = [](ComputeKind) { return true; };
-    CHECK(flops_of(plain, all) == Approx(flops_of(program, all)));
   }
+  CHECK(beside == 2 * 2 * 4);  // two products a layer in each micro-batch
+  job->runtime.overlap_tensor_backward = false;
+  const Program plain = lower(plan, 0);
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+    CHECK(collective_bytes(plain, Stream::tensor, kind) == collective_bytes(program, Stream::tensor, kind));
+  }
+  const auto all = [](ComputeKind) { return true; };
+  CHECK(flops_of(plain, all) == Approx(flops_of(program, all)));
 }
 
 TEST_CASE(
