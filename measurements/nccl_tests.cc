@@ -1,6 +1,6 @@
 // Output of nccl-tests and rccl-tests (src/common.cu and the *_perf.cu of github.com/NVIDIA/nccl-tests),
 // among whatever else was written to the same terminal: NCCL_DEBUG=INFO, mpirun's tags. A file may hold many
-// tests.
+// tests. Or one test's JSON (-J; src/util.cu, version 2 of it).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/parse.h"
 #include "cost/collective_cost.h"
+#include "measurements/json_fields.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
 
@@ -25,6 +26,7 @@ constexpr std::size_t kMostLineBytes = 4096;  // a longer one is somebody else's
 // Bandwidths are printed to two digits, times to four or more.
 constexpr double kRounding = 0.03;
 constexpr std::size_t kMostRowsOfTest = 1 << 16;
+constexpr double kMostListed = 1 << 20;
 
 const std::map<std::string, CollectiveKind, std::less<>>& tests() {
   static const std::map<std::string, CollectiveKind, std::less<>> known = {
@@ -117,6 +119,11 @@ std::optional<Timed> timed(std::string_view line, const RowColumns& columns) {
   return row;
 }
 
+bool is_json(std::string_view head) {
+  const std::size_t begin = head.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && head[begin] == '{';
+}
+
 class NcclTestsReader {
  public:
   NcclTestsReader(const Source& source, const Context& context, Measurements* measurements)
@@ -124,16 +131,23 @@ class NcclTestsReader {
 
   void run() {
     const std::string text = source_.text();
-    for (const auto& [number, line] : lines_of(text)) {
-      line_ = number;
-      if (line.size() < kMostLineBytes) take(trimmed(line));
-    }
+    if (is_json(text))
+      take_json(parse_json(text, source_.name()));
+    else
+      take_lines(text);
     conclude();
     if (!any_row_)
       throw UserError(source_.name(), 0, "holds no time of a collective", "the rows that nccl-tests prints");
   }
 
  private:
+  void take_lines(const std::string& text) {
+    for (const auto& [number, line] : lines_of(text)) {
+      line_ = number;
+      if (line.size() < kMostLineBytes) take(trimmed(line));
+    }
+  }
+
   void take(std::string_view line) {
     if (line.find("_perf") != std::string_view::npos) take_name(line);
     if (line.starts_with('#')) {
@@ -184,10 +198,66 @@ class NcclTestsReader {
     ranks_.insert(parse_whole(std::string(found[1])).value_or(0));
     if (found[2].matched) groups_.insert(found[2]);
     ++devices_[found[3]];
-    if (std::string device = found[5]; device != device_) {
-      check_device(device, context_, source_.name(), line_);
-      device_ = std::move(device);
+    check(found[5]);
+  }
+
+  void check(const std::string& device) {
+    if (device == device_) return;
+    check_device(device, context_, source_.name(), line_);
+    device_ = device;
+  }
+
+  void take_json(const Json& test) {
+    line_ = 1;
+    if (const std::string name = text_at(list_in(test, "args"), 0); !name.empty()) take_name(name);
+    const auto config = test.find("config");
+    if (config == test.end() || !config->is_object())
+      throw UserError(source_.name(), 0, "has no `config`", "what nccl-tests writes with -J");
+    // Of each process the first device alone is listed.
+    const double each = number_in(*config, "nthreads") * number_in(*config, "ngpus");
+    if (!(each >= 1 && each <= kMostListed)) return;
+    for (const Json& device : list_in(*config, "devices")) {
+      if (!device.is_object()) continue;
+      const double rank = number_in(device, "rank");
+      if (!(rank >= 0 && rank + each <= kMostListed)) continue;
+      for (int i = 0; i < static_cast<int>(each); ++i)
+        ranks_.insert(static_cast<std::int64_t>(rank) + i);
+      groups_.insert(fmt::format("{}", number_in(device, "group")));
+      devices_[text_in(device, "hostname")] += static_cast<int>(each);
+      check(text_in(device, "device_info"));
     }
+    for (const Json& row : list_in(test, "results")) {
+      const auto timed = row.is_object() ? timed_in(row) : std::nullopt;
+      if (!timed) continue;
+      any_row_ = true;
+      if (rows_.size() == kMostRowsOfTest) conclude();
+      rows_.push_back(*timed);
+    }
+  }
+
+  // Nothing where it was timed in place alone (of a trace that was played again).
+  std::optional<Timed> timed_in(const Json& result) {
+    const auto half = [&](const char* name) -> const Json& {
+      static const Json none = Json::object();
+      const auto found = result.find(name);
+      return found != result.end() && found->is_object() ? *found : none;
+    };
+    const Json &apart = half("out_of_place"), &in_place = half("in_place");
+    if (apart.empty()) return std::nullopt;
+    columns_.of_processors = apart.contains("cpu_time");
+    Timed row;
+    row.line = line_;
+    row.bytes = number_in(result, "size");
+    row.seconds = number_in(apart, columns_.of_processors ? "cpu_time" : "time") * 1e-6;
+    row.algorithm = number_in(apart, "alg_bw");
+    row.bus = number_in(apart, "bus_bw");
+    row.operation = text_in(result, "redop");
+    const std::string root(trimmed(text_in(result, "root")));
+    row.root = static_cast<int>(std::clamp<std::int64_t>(parse_whole(root).value_or(-1), -1, 1 << 20));
+    row.checked = apart.contains("nwrong") && !apart["nwrong"].is_null();
+    row.checked_in_place = in_place.contains("nwrong") && !in_place["nwrong"].is_null();
+    row.wrong = number_in(apart, "nwrong") > 0 || number_in(in_place, "nwrong") > 0;
+    return row;
   }
 
   // Those whose operation, root and bus bandwidth these are; of a row whose bandwidths are rounded to nothing
@@ -294,6 +364,7 @@ bool is_nccl_tests(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
   // The header of the rows may come late behind NCCL_DEBUG=INFO; what was asked for stands before it.
   // DeepSpeed's log of its communication has columns of these names, too.
+  if (is_json(head)) return holds("\"start_time\"") && holds("\"args\"") && holds("_perf");
   return (holds("busbw") && holds("algbw") && holds("(elements)")) || (holds("nGpus ") && holds("minBytes "));
 }
 

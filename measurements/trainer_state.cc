@@ -3,22 +3,11 @@
 // which step that was. What was trained how stands in other files.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/error.h"
-#include "base/json.h"
+#include "measurements/json_fields.h"
 #include "measurements/kinds.h"
 
 namespace orrery::measurements {
-namespace {
-
-double number_in(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  const double value = found != object.end() && found->is_number() ? found->get<double>() : 0;
-  return std::isfinite(value) ? value : 0;
-}
-
-}  // namespace
 
 bool is_trainer_state(std::string_view head) {
   const std::size_t begin = head.find_first_not_of(" \t\r\n");

@@ -62,7 +62,7 @@ std::vector<std::string> own(const char* name) {
   return {data_file(std::string("measurements/") + name)};
 }
 std::vector<std::string> nccl_tests_seeds() {
-  return joined(own("all_reduce_perf.log"), published_texts("nccl", ""));
+  return joined(joined(own("all_reduce_perf.log"), own("all_reduce_perf.json")), published_texts("nccl", ""));
 }
 std::vector<std::string> megatron_log_seeds() {
   return joined(joined(own("megatron.log"), own("megatron-core.log")),

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "measurements/log_lines.h"
 #include "tests/support/published.h"
 #include "topologies/readers/catalog.h"
@@ -109,6 +111,55 @@ TEST_CASE("nccl-tests: a test without a name is told by its operation, root and 
   CHECK(row.devices_per_node == 4);
   CHECK(row.line == 9);
   CHECK(all.files.front().collectives == 1);
+}
+
+TEST_CASE("nccl-tests: JSON says what the text of the same test says") {
+  const auto file = [](const char* name) {
+    return read_file(std::filesystem::path(ORRERY_SOURCE_DIR) / "tests/data/measurements" / name);
+  };
+  const Measurements text = read(file("all_reduce_perf.log"));
+  const Measurements all = read(file("all_reduce_perf.json"));
+  REQUIRE(all.collectives.size() == text.collectives.size());
+  for (std::size_t i = 0; i < all.collectives.size(); ++i) {
+    const auto &one = all.collectives[i], &other = text.collectives[i];
+    CHECK((one.kind == other.kind && one.bytes == other.bytes && one.nodes == other.nodes));
+    CHECK(one.seconds == Approx(other.seconds));
+    CHECK(one.devices_per_node == 8);  // of which the JSON lists the process's first
+  }
+}
+
+TEST_CASE("nccl-tests: JSON of what says nothing of links is ignored or refused with a reason") {
+  const Json whole =
+      read_json(std::filesystem::path(ORRERY_SOURCE_DIR) / "tests/data/measurements/all_reduce_perf.json");
+  const auto changed = [&](const auto& change) {
+    Json other = whole;
+    change(other);
+    return other.dump();
+  };
+  const auto why = [&](const auto& change) {
+    const Measurements all = read(changed(change));
+    CHECK(all.collectives.empty());
+    return all.ignored.empty() ? std::string() : all.ignored.front().why;
+  };
+  CHECK_THAT(why([](Json& test) { test["args"][0] = "./sendrecv_perf"; }), Catch::Contains("sendrecv_perf"));
+  CHECK_THAT(why([](Json& test) {
+               for (Json& row : test["results"]) row["in_place"]["nwrong"] = 3.0;
+             }),
+             Catch::Contains("found wrong"));
+  CHECK_THAT(why([](Json& test) {
+               for (Json& row : test["results"])
+                 row["out_of_place"]["cpu_time"] = row["out_of_place"]["time"];
+             }),
+             Catch::Contains("processors' calls"));
+  CHECK_THAT(why([](Json& test) { test["config"]["devices"] = Json::array(); }),
+             Catch::Contains("fewer than two devices"));
+  CHECK_THROWS_WITH(read(changed([](Json& test) { test["results"] = Json::array(); })),
+                    Catch::Contains("holds no time of a collective"));
+  CHECK_THROWS_WITH(read(changed([](Json& test) { test.erase("config"); })), Catch::Contains("has no `config`"));
+  CHECK_THROWS_WITH(read(changed([](Json& test) {
+                      test["config"]["devices"][0]["device_info"] = "NVIDIA A100-SXM4-80GB";
+                    })),
+                    Catch::Contains("NVIDIA A100-SXM4-80GB"));
 }
 
 TEST_CASE("nccl-tests: lines that mpirun tags read as the others do") {
