@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 
@@ -67,6 +68,27 @@ LargeJson parse_large_json(std::string_view text, std::string_view file) {
 
 Json read_json(const std::filesystem::path& path) {
   return parse_json(read_file(path), path.string());
+}
+
+double number_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  const double value = found != object.end() && found->is_number() ? found->get<double>() : 0;
+  return std::isfinite(value) ? value : 0;
+}
+
+std::string text_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string text_at(const Json& list, std::size_t at) {
+  return at < list.size() && list[at].is_string() ? list[at].get<std::string>() : "";
+}
+
+const Json& list_in(const Json& object, const char* key) {
+  static const Json none = Json::array();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : none;
 }
 
 int line_of_key(std::string_view text, std::string_view key) {

@@ -25,6 +25,12 @@ LargeJson parse_large_json(std::string_view text, std::string_view file);
 
 Json read_json(const std::filesystem::path& path);
 
+// What is said under a name, where it is said as expected.
+double number_in(const Json& object, const char* key);  // 0: none, or no finite number
+std::string text_in(const Json& object, const char* key);
+std::string text_at(const Json& list, std::size_t at);
+const Json& list_in(const Json& object, const char* key);  // an empty one where there is none
+
 // The 1-based line on which `"key"` first stands in `text`, or 0.
 int line_of_key(std::string_view text, std::string_view key);
 

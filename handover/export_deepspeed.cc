@@ -186,6 +186,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
                     c.sequence_parallel ? ", and the sequence between their products," : "", c.tp));
   } else if (c.tp > 1) {
     config["tensor_parallel"] = {{"autotp_size", c.tp}};
+    if (plan.job->runtime.overlap_tensor_backward) config["tensor_parallel"]["tp_overlap_comm"] = true;
     if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");
   }
   if (c.ep > 1) config["expert_parallel"] = {{"enabled", true}, {"autoep_size", c.ep}};

@@ -518,7 +518,8 @@ class DeepSpeed {
     ImportedRuntime& runtime = result_.runtime;
     if (const auto norm = s_.number("gradient_clipping")) runtime.clip_gradients = *norm > 0;
     if (const auto ranks = s_.count("tensor_parallel.autotp_size", 0)) result_.pins.tp = std::max(1, *ranks);
-    if (const auto beside = s_.flag("tensor_parallel.tp_overlap_comm")) runtime.overlap_tensor = *beside;
+    if (const auto beside = s_.flag("tensor_parallel.tp_overlap_comm"))
+      runtime.overlap_tensor_backward = *beside;  // of all-reduces alone, beside weights' gradients
     if (s_.flag("activation_checkpointing.cpu_checkpointing").value_or(false))
       runtime.host_activation_layers = kMostCount;  // all there are
     // Turned off, as most files say it, it is nothing that is missing from the plan.
@@ -727,6 +728,7 @@ void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {
   };
   set(imported.overlap_param_gather, &runtime->overlap_param_gather);
   set(imported.overlap_tensor, &runtime->overlap_tensor);
+  set(imported.overlap_tensor_backward, &runtime->overlap_tensor_backward);
   runtime->overlap_tensor_backward |= runtime->overlap_tensor;
   set(imported.overlap_pipeline, &runtime->overlap_pipeline);
   set(imported.fp32_gradients, &runtime->fp32_gradients);

@@ -18,7 +18,7 @@ namespace orrery::planner {
 // What a file says of how its system runs a model, over the runtime profile (proto/runtime_profile.proto has
 // what each means).
 struct ImportedRuntime {
-  std::optional<bool> overlap_param_gather, overlap_tensor, overlap_pipeline;
+  std::optional<bool> overlap_param_gather, overlap_tensor, overlap_tensor_backward, overlap_pipeline;
   std::optional<bool> fp32_gradients, clip_gradients, updates_stored_weights;
   std::optional<bool> fused_elementwise, fused_gradient_accumulation, fused_loss;
   std::optional<double> moment_bytes, live_parameters;

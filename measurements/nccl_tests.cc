@@ -13,9 +13,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parse.h"
 #include "cost/collective_cost.h"
-#include "measurements/json_fields.h"
 #include "measurements/kinds.h"
 #include "measurements/log_lines.h"
 

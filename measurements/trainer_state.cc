@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "measurements/json_fields.h"
+#include "base/json.h"
 #include "measurements/kinds.h"
 
 namespace orrery::measurements {

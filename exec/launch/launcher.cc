@@ -378,6 +378,8 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   // One compute thread a rank; the libraries read these when they are loaded.
   environment.set("OPENBLAS_NUM_THREADS", "1");
   environment.set("OMP_NUM_THREADS", "1");
+  // Or hwloc asks displays and OpenCL for devices in mpirun and each rank: a tenth of a short run.
+  environment.set_unless_set("HWLOC_PLUGINS_BLACKLIST", "hwloc_gl.so,hwloc_opencl.so");
   bound_socket_buffers(placement.network_bytes_per_s, environment);
   std::vector<std::string> command = {program.string()};
   if (is_rank)
@@ -393,7 +395,8 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   const bool elsewhere = !is_rank && !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
   if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
   std::fflush(nullptr);  // what was said before comes before what the job says
-  const bool hears = elsewhere || said != nullptr || (placement.outlives_ranks && !is_rank);
+  const bool by_srun = !is_rank && placement.launcher == Launcher::srun;
+  const bool hears = elsewhere || by_srun || said != nullptr || (placement.outlives_ranks && !is_rank);
   // Where an agent to a lost host may keep it open, its end is not waited for.
   const bool copies = !beside && !elsewhere && !placement.outlives_ranks && stdout_may_be_full();
   PassedOnSignals signals;
@@ -402,9 +405,9 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   signals.to(child.process);
   std::optional<CopiedOutput> output;
   if (copies) output.emplace(child.output);
-  // On other hosts the launcher may be the only one left to notice: was anything said?
+  // Where there are other hosts the launcher may be the only one left to notice: was anything said?
   const Heard heard = hears ? pass_on(child.error, said, placement.outlives_ranks, child.process) : Heard{};
-  const bool explained = !hears || heard.wrong || !elsewhere;
+  const bool explained = !hears || heard.wrong || !(elsewhere || by_srun);
   int signal = 0;
   const int status = signals.wait(&signal);
   if (signal != 0) return 128 + signal;
@@ -419,7 +422,8 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   if (WEXITSTATUS(status) != 0 && (!explained || foreign))
     throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
                         std::to_string(WEXITSTATUS(status)) +
-                        ") and no rank said why: a host cannot be reached or has died");
+                        ") and no rank said why: " +
+                        (by_srun ? "Slurm has no controller or no nodes for it" : "a host cannot be reached or has died"));
   return WEXITSTATUS(status);
 }
 

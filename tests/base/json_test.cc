@@ -26,6 +26,14 @@ TEST_CASE("the line of a key") {
   CHECK(line_of_key("{\"a\": 1}", "z") == 0);
 }
 
+TEST_CASE("what is not said as expected reads as nothing") {
+  const Json said = parse_json(R"({"a": 2.5, "b": "x", "c": [1, "y"]})", "f");
+  CHECK((number_in(said, "a") == 2.5 && number_in(said, "b") == 0 && number_in(said, "z") == 0));
+  CHECK((text_in(said, "b") == "x" && text_in(said, "a").empty() && text_in(said, "z").empty()));
+  CHECK((list_in(said, "c").size() == 2 && list_in(said, "a").empty() && list_in(said, "z").empty()));
+  CHECK((text_at(said["c"], 1) == "y" && text_at(said["c"], 0).empty() && text_at(said["c"], 2).empty()));
+}
+
 TEST_CASE("damaged JSON is refused, never worse") {
   const std::string sound =
       R"({"model_type": "llama", "hidden_size": 4096, "rope_scaling": {"factor": 8.0}, "x": [null, true]})";

@@ -273,6 +273,14 @@ class BadInput(OrreryCase):
         self.refused("simulate", self.file("plan.textproto", cluster()), says="plan.textproto")
 
     # Output
+    def test_an_srun_that_gives_up_is_named(self):
+        self.done("plan", "mlp-300-100", "localhost", "--gpus", 1, "--global-batch", 8, "--precision", "fp32", "--out", "plan.textproto")
+        self.file("srun", "#!/bin/sh\necho 'srun: error: no controller' >&2\nexit 1\n").chmod(0o755)
+        self.environment["PATH"] = f"{self.folder}:{self.environment['PATH']}"
+        result = self.orrery("run", "plan.textproto", "--launcher", "srun")
+        self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+        self.assertRegex(result.stderr, r"(?m)^orrery: the job was ended: \S+srun gave up \(exit code 1\) and no rank said why: Slurm has")
+
     def test_output_into_a_missing_folder(self):
         self.refused("plan", "gpt2", "dgx-a100", "--gpus", "2", "--tp", "2", "--micro-batch", "1", "--seq-len", "128",
                      "--out", "nowhere/plan.textproto", says="nowhere/plan.textproto")
