@@ -74,8 +74,9 @@ class Accepted {
       if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
         fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
     constexpr std::array<std::string_view, 8> kWithout = {
-        "sequence_parallel",        "selective",       "zero_0_beside_others",
-        "compiled_split_backward",  "whole_sequences", "whole_sequences_beside_experts",
+        "sequence_parallel",         "selective",
+        "zero_0_beside_others",      "compiled_split_backward",
+        "whole_sequences",           "whole_sequences_beside_experts",
         "shard_groups_below_zero_3", "reduction_beside_pipeline"};
     for (const std::string& name : said.without())
       if (std::find(kWithout.begin(), kWithout.end(), name) == kWithout.end())
