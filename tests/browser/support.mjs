@@ -67,7 +67,7 @@ export const phone = { viewport: { width: 390, height: 844 }, isMobile: true, ha
 
 // A page in a window of its own; `kept` has what it says on its console, what it raises, and what it asks for.
 export async function open(browser, url, { dark = false, ...options } = wide) {
-  const context = await browser.newContext({ ...options, colorScheme: dark ? 'dark' : 'light' });
+  const context = await browser.newContext({ reducedMotion: 'reduce', ...options, colorScheme: dark ? 'dark' : 'light' });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   const kept = { complaints: [], requests: [] };
