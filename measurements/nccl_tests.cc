@@ -215,13 +215,14 @@ class NcclTestsReader {
       throw UserError(source_.name(), 0, "has no `config`", "what nccl-tests writes with -J");
     // Of each process the first device alone is listed.
     const double each = number_in(*config, "nthreads") * number_in(*config, "ngpus");
-    if (!(each >= 1 && each <= kMostListed)) return;
+    double listed = 0;
     for (const Json& device : list_in(*config, "devices")) {
-      if (!device.is_object()) continue;
-      const double rank = number_in(device, "rank");
-      if (!(rank >= 0 && rank + each <= kMostListed)) continue;
-      for (int i = 0; i < static_cast<int>(each); ++i)
-        ranks_.insert(static_cast<std::int64_t>(rank) + i);
+      const double rank = device.is_object() ? number_in(device, "rank") : -1;
+      listed += each;
+      if (!(each >= 1 && listed <= kMostListed && rank >= 0 && rank + each <= kMostListed))
+        throw UserError(source_.name(), 0, "lists no ranks, or more than a million",
+                        "`nthreads` times `ngpus` of each process");
+      for (int i = 0; i < static_cast<int>(each); ++i) ranks_.insert(static_cast<std::int64_t>(rank) + i);
       groups_.insert(fmt::format("{}", number_in(device, "group")));
       devices_[text_in(device, "hostname")] += static_cast<int>(each);
       check(text_in(device, "device_info"));

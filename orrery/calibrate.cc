@@ -26,6 +26,7 @@ int measure_hosts(const HostsRequest& request, const std::vector<std::string>& l
     throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the calibrated cluster");
   if (under_launcher())
     throw UserError("calibrate CLUSTER starts its ranks itself", "outside mpirun and srun");
+  check_writable(request.out);
   const Cluster cluster = load_cluster(request.cluster);
   if (cluster.groups.size() != 1 || cluster.communication.library != CommunicationLibrary::mpi)
     throw UserError(request.cluster, 0, "only clusters of processors of one type of node are calibrated",
@@ -63,6 +64,7 @@ SiteCalibrated calibrate_from(const CalibrateRequest& request) {
   if (cluster.groups.size() != 1)
     throw UserError(request.cluster, 0, "has several kinds of nodes",
                     "one: files do not say which was measured");
+  check_writable(request.out);
   SiteCalibrated result;
   result.cluster = cluster.name;
   result.measured = measurements::read(request.files, {cluster, request.runtime, nullptr, kMostPlans});

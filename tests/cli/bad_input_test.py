@@ -45,7 +45,8 @@ class BadInput(OrreryCase):
         self.done("discover", "--out", "here.textproto")
         self.done("plan", "mlp-300-100", "here.textproto", "--gpus", 1, "--global-batch", 8, "--precision", "fp32", "--out", "plan.textproto")
         for words in (["run", "plan.textproto", "--steps", 1_000_000, "--json"], ["run", "plan.textproto", "--steps", 1_000_000, "--trace"],
-                      ["validate", "plan.textproto", "--steps", 1_000_000, "--json"], ["calibrate", "--out"], ["calibrate", "--json"]):
+                      ["validate", "plan.textproto", "--steps", 1_000_000, "--json"], ["calibrate", "--out"], ["calibrate", "--json"],
+                      ["calibrate", "here.textproto", "--out"]):
             for place in ("nowhere/file", "."):
                 result = self.orrery(*words, place, timeout=20)  # mpirun may have a word about sockets, too
                 self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)

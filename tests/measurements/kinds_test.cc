@@ -155,6 +155,8 @@ TEST_CASE("nccl-tests: JSON of what says nothing of links is ignored or refused 
              Catch::Contains("fewer than two devices"));
   CHECK_THROWS_WITH(read(changed([](Json& test) { test["results"] = Json::array(); })),
                     Catch::Contains("holds no time of a collective"));
+  CHECK_THROWS_WITH(read(changed([](Json& test) { test["config"]["ngpus"] = 1e9; })),
+                    Catch::Contains("more than a million"));
   CHECK_THROWS_WITH(read(changed([](Json& test) { test.erase("config"); })),
                     Catch::Contains("has no `config`"));
   CHECK_THROWS_WITH(read(changed([](Json& test) {
