@@ -82,7 +82,7 @@ std::string text_in(const Json& object, const char* key) {
 }
 
 std::string text_at(const Json& list, std::size_t at) {
-  return at < list.size() && list[at].is_string() ? list[at].get<std::string>() : "";
+  return list.is_array() && at < list.size() && list[at].is_string() ? list[at].get<std::string>() : "";
 }
 
 const Json& list_in(const Json& object, const char* key) {

@@ -25,7 +25,7 @@ LargeJson parse_large_json(std::string_view text, std::string_view file);
 
 Json read_json(const std::filesystem::path& path);
 
-// What is said under a name, where it is said as expected.
+// What an object says under a key, or a list at a place, where it is of the kind that is expected.
 double number_in(const Json& object, const char* key);  // 0: none, or no finite number
 std::string text_in(const Json& object, const char* key);
 std::string text_at(const Json& list, std::size_t at);

@@ -728,8 +728,9 @@ void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {
   };
   set(imported.overlap_param_gather, &runtime->overlap_param_gather);
   set(imported.overlap_tensor, &runtime->overlap_tensor);
+  // Who cuts products into pieces overlaps going back, too.
+  if (imported.overlap_tensor == true) runtime->overlap_tensor_backward = true;
   set(imported.overlap_tensor_backward, &runtime->overlap_tensor_backward);
-  runtime->overlap_tensor_backward |= runtime->overlap_tensor;
   set(imported.overlap_pipeline, &runtime->overlap_pipeline);
   set(imported.fp32_gradients, &runtime->fp32_gradients);
   set(imported.clip_gradients, &runtime->clip_gradients);

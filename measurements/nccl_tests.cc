@@ -209,7 +209,8 @@ class NcclTestsReader {
 
   void take_json(const Json& test) {
     line_ = 1;
-    if (const std::string name = text_at(list_in(test, "args"), 0); !name.empty()) take_name(name);
+    const std::filesystem::path program = text_at(list_in(test, "args"), 0);
+    take_name(program.filename().string());
     const auto config = test.find("config");
     if (config == test.end() || !config->is_object())
       throw UserError(source_.name(), 0, "has no `config`", "what nccl-tests writes with -J");

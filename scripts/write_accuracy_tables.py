@@ -27,8 +27,8 @@ def row(*cells):
 
 def replaced(page, header, rows):
     """The page with these rows in place of those under the one header that begins so."""
-    if page.count("\n" + header) != 1:
-        sys.exit(f"write_accuracy_tables.py: {page.count(header)} tables begin with '{header}' (expected one)")
+    if (found := page.count("\n" + header)) != 1:
+        sys.exit(f"write_accuracy_tables.py: {found} tables begin with '{header}' (expected one)")
     begin = page.index("\n" + header) + 1
     end = page.index("\n\n", begin)
     head = page[begin:end].split("\n")[:2]

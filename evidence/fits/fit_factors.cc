@@ -61,7 +61,8 @@ struct Item {
 };
 
 // Devices of the catalog with one clock: the same arithmetic at the same power (A100 SXM of 40 and 80 GB and
-// A800, which differ in their links; V100 of 16 and 32 GB).
+// A800, which differ in their links; V100 of 16 and 32 GB). GH200, whose power is its processor's, too, and
+// whose datasheet says a little more than H100's, is not among H100's.
 std::vector<std::string> alike(const std::string& device) {
   const auto clock = [](const DeviceProfile& of) {
     return std::tuple(of.generation, of.peak(DType::fp16), of.peak_power_w, of.sustained_clock);
@@ -328,7 +329,7 @@ class Fit {
   std::string spread_text() {
     std::string text =
         "# proto-file: proto/spread.proto\n# proto-message: orrery.proto.Spreads\n"
-        "# Written by evidence/fits/fit_factors --spread; docs/accuracy.md, \"Factors\".\n";
+        "# Written by evidence/fits/fit_factors --write; docs/accuracy.md, \"Factors\".\n";
     for (const Factor factor : kAllFactors) {
       if (factor == Factor::intra) {
         text += fmt::format("factor {{\n  factor: \"{}\"\n  member {{ name: \"pcie\" sd: {:.3f} }}\n}}\n",

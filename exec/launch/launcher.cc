@@ -232,6 +232,13 @@ struct Heard {
   bool wrong = false, done = false;
 };
 
+// "orrery: …", behind the rank's number where srun labels its lines (SLURM_LABELIO).
+bool says_what_is_wrong(std::string_view line) {
+  const std::size_t digits = std::min(line.find_first_not_of("0123456789"), line.size());
+  if (digits > 0 && line.substr(digits).starts_with(": ")) line.remove_prefix(digits + 2);
+  return line.starts_with("orrery: ") && !line.starts_with(kNote);
+}
+
 // Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. `outlives_ranks`:
 // mpirun (`process`) may wait for ever once rank 0 is done without some of the others, and once a rank has
 // said that it ends the job: it is ended a few seconds later, and not read to the end, for its agents to
@@ -258,7 +265,7 @@ Heard pass_on(int error, std::string* kept, bool outlives_ranks, pid_t process) 
     }
     if (getline(&line, &room, lines) < 0) break;
     const std::string_view text(line);
-    heard.wrong = heard.wrong || (text.starts_with("orrery: ") && !text.starts_with(kNote));
+    heard.wrong = heard.wrong || says_what_is_wrong(text);
     const bool done = text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos;
     if (outlives_ranks && !until && (heard.wrong || done)) {
       until = Clock::now() + kTimeToEnd;
@@ -378,7 +385,7 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   // One compute thread a rank; the libraries read these when they are loaded.
   environment.set("OPENBLAS_NUM_THREADS", "1");
   environment.set("OMP_NUM_THREADS", "1");
-  // Or hwloc asks displays and OpenCL for devices in mpirun and each rank: a tenth of a short run.
+  // Or hwloc asks displays and OpenCL for devices in mpirun and each rank here: a tenth of a short run.
   environment.set_unless_set("HWLOC_PLUGINS_BLACKLIST", "hwloc_gl.so,hwloc_opencl.so");
   bound_socket_buffers(placement.network_bytes_per_s, environment);
   std::vector<std::string> command = {program.string()};
@@ -418,13 +425,15 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);
-  const bool foreign = WEXITSTATUS(status) > kLargestExitCode && !heard.wrong;
-  if (WEXITSTATUS(status) != 0 && (!explained || foreign))
-    throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
-                        std::to_string(WEXITSTATUS(status)) +
-                        ") and no rank said why: " +
-                        (by_srun ? "Slurm has no controller or no nodes for it" : "a host cannot be reached or has died"));
-  return WEXITSTATUS(status);
+  const int code = WEXITSTATUS(status);
+  const bool foreign = code > kLargestExitCode && !heard.wrong;
+  // srun can be told to keep ranks' words elsewhere: codes that are only theirs are then all that is heard.
+  const bool of_a_rank = by_srun && code > 1;
+  if (code != 0 && ((!explained && !of_a_rank) || foreign))
+    throw InternalError(
+        "the job was ended: " + command.front() + " gave up (exit code " + std::to_string(code) +
+        ") and no rank said why: " + (by_srun ? "srun has" : "a host cannot be reached or has died"));
+  return code;
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ bool same_frame(const Choices& a, const Choices& b) {
 
 bool same_stages(const Choices& a, const Choices& b) {
   return a.recompute == b.recompute && a.recompute_layers == b.recompute_layers &&
-         a.recompute_modules == b.recompute_modules && same_frame(a, b);
+         a.recompute_modules == b.recompute_modules &&
+         always_splits_backward(a.schedule) == always_splits_backward(b.schedule) && same_frame(a, b);
 }
 
 // By how much a device of a node computes faster than plans assume, were all its neighbours idle.

@@ -25,7 +25,7 @@ using JobPtr = std::shared_ptr<const Job>;
 constexpr int kRank = 16;              // of the adapters that are tried
 constexpr int kMostEstimated = 2'000;  // fitting plans of a change whose times are estimated
 
-// Memory does not depend on them, or one chunk of a stage takes least: left as the runtime has it.
+// Memory hardly depends on the bucket's size, and one chunk a stage takes least.
 Pins without_details(Pins pins) {
   if (!pins.bucket_bytes) pins.bucket_bytes = 0;
   if (!pins.schedule && !pins.stage_layers && !pins.interleave) pins.interleave = 1;

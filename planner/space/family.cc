@@ -65,8 +65,8 @@ std::optional<Family> FamilyLists::family_of(const Choices& choices) {
   family.shardings = shardings(choices);
   const bool alone = choices.dp * choices.cp == 1 && !admission_.shares_samples(choices);
   // One process reduces in every micro-batch, whatever else goes on.
-  const bool beside = alone || choices.sync == Sync::single_process;
-  family.overlaps = overlaps(beside, !beside && !admission_.reduces_beside(choices));
+  const bool only_on = alone || choices.sync == Sync::single_process;
+  family.overlaps = overlaps(only_on, !only_on && !admission_.reduces_beside(choices));
   family.buckets = alone ? no_buckets_ : buckets(choices);
   if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return {};
   family.core = family.plan(family.recomputes->front(), family.shardings->front(), family.overlaps->front(),
@@ -75,13 +75,14 @@ std::optional<Family> FamilyLists::family_of(const Choices& choices) {
   return family;
 }
 
-FamilyLists::List<bool> FamilyLists::overlaps(bool beside, bool behind) {
-  auto& list = overlap_lists_[{beside, behind}];
+FamilyLists::List<bool> FamilyLists::overlaps(bool only_on, bool only_off) {
+  auto& list = overlap_lists_[{only_on, only_off}];
   if (list != nullptr) return list;
   std::vector<bool> found;
   for (const bool overlap : {true, false}) {
-    if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : overlap ? behind : beside) continue;
-    found.push_back(overlap);
+    const bool had = overlap ? !only_off : !only_on;
+    if (pins_.overlap_grad_reduce.value_or(overlap) == overlap && (had || pins_.overlap_grad_reduce))
+      found.push_back(overlap);
   }
   return list = std::make_shared<const std::vector<bool>>(std::move(found));
 }

@@ -68,7 +68,7 @@ class FamilyLists {
   template <typename Element>
   using List = std::shared_ptr<const std::vector<Element>>;
 
-  List<bool> overlaps(bool beside, bool behind);  // what alone can be had
+  List<bool> overlaps(bool only_on, bool only_off);
   List<Recomputed> recomputes(const Choices& choices);
   List<Sharding> shardings(const Choices& choices);
   List<BucketSize> buckets(const Choices& choices);  // sizes that make different buckets

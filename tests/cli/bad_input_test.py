@@ -280,7 +280,11 @@ class BadInput(OrreryCase):
         self.environment["PATH"] = f"{self.folder}:{self.environment['PATH']}"
         result = self.orrery("run", "plan.textproto", "--launcher", "srun")
         self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
-        self.assertRegex(result.stderr, r"(?m)^orrery: the job was ended: \S+srun gave up \(exit code 1\) and no rank said why: Slurm has")
+        self.assertRegex(result.stderr, r"(?m)^orrery: the job was ended: \S+srun gave up \(exit code 1\) and no rank said why: srun has")
+        for labelled, code in (("0: orrery: no rank likes this", 1), ("elsewhere", 3)):  # a rank's own, and one that is kept elsewhere
+            self.file("srun", f"#!/bin/sh\necho '{labelled}' >&2\nexit {code}\n")
+            result = self.orrery("run", "plan.textproto", "--launcher", "srun")
+            self.assertEqual((result.returncode, result.stderr), (code, labelled + "\n"))
 
     def test_output_into_a_missing_folder(self):
         self.refused("plan", "gpt2", "dgx-a100", "--gpus", "2", "--tp", "2", "--micro-batch", "1", "--seq-len", "128",

@@ -60,6 +60,21 @@ TEST_CASE("what DeepSpeed keeps in the host's memory goes out and comes back") {
         std::vector<std::string>{"zero_optimization.offload_optimizer: nothing is predicted of drives"});
 }
 
+TEST_CASE("tensor traffic going back overlaps where a file says so, or cuts products into pieces") {
+  const auto backward = [](bool before, const ImportedRuntime& said) {
+    RuntimeProfile runtime;
+    runtime.overlap_tensor = true;
+    runtime.overlap_tensor_backward = before;
+    apply(said, &runtime);
+    return runtime.overlap_tensor_backward;
+  };
+  ImportedRuntime pieces, off, both;
+  pieces.overlap_tensor = both.overlap_tensor = true;
+  off.overlap_tensor_backward = both.overlap_tensor_backward = false;
+  CHECK((backward(true, {}) && !backward(false, {})));
+  CHECK((backward(false, pieces) && !backward(true, off) && !backward(true, both)));
+}
+
 TEST_CASE("what a file says of its software is set over the runtime profile, and nothing else is") {
   RuntimeProfile runtime = catalog_runtime("megatron-core");
   const RuntimeProfile before = runtime;

@@ -130,6 +130,31 @@ TEST_CASE("a misspelt setting that would be planned is refused, by its line wher
   CHECK_THROWS_WITH(question_of(toml), Catch::Contains("misspelt.toml:2: parallelism.tensor_paralel_degree"));
 }
 
+TEST_CASE("what a DeepSpeed file says of its reduction holds where its engine asks") {
+  const auto folder = std::filesystem::temp_directory_path();
+  Request request = gpt2();
+  request.from_deepspeed = (folder / "overlapped.json").string();
+  write_file_atomically(
+      request.from_deepspeed,
+      R"({"zero_optimization": {"stage": 1, "overlap_comm": true}, "train_batch_size": 64})");
+  CHECK(question_of(request).pins.overlap_grad_reduce == true);
+  request.pins.pp = 4;
+  CHECK_FALSE(question_of(request).pins.overlap_grad_reduce);
+  request.pins.overlap_grad_reduce = true;
+  CHECK(question_of(request).pins.overlap_grad_reduce == true);
+}
+
+TEST_CASE("products that a file cuts into pieces are whole again, going back, too, where an option says so") {
+  Request request = gpt2();
+  request.from_torchtitan = (std::filesystem::temp_directory_path() / "async.toml").string();
+  write_file_atomically(request.from_torchtitan,
+                        "[parallelism]\ntensor_parallel_degree = 2\nenable_async_tensor_parallel = true\n");
+  CHECK(question_of(request).job->runtime.overlap_tensor_backward);
+  set(request, "overlap-tensor", "off");
+  const RuntimeProfile whole = question_of(request).job->runtime;
+  CHECK_FALSE((whole.overlap_tensor || whole.overlap_tensor_backward));
+}
+
 TEST_CASE("imports fill what is not said") {
   Request request = gpt2();
   request.from_megatron = "--tensor-model-parallel-size 2 --global-batch-size 64 --lr 1";

@@ -324,6 +324,23 @@ TEST_CASE("memoised figures equal those of a fresh look at each plan") {
   }
 }
 
+TEST_CASE("an estimate is the same whichever schedule was asked about before") {
+  const auto job = make_job("llama3-8b", "dgx-h100", 16, 32, 2048);
+  REQUIRE(job->runtime.overlap_tensor_backward);
+  Estimator estimator(job);
+  for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zero_bubble, Schedule::one_f_one_b,
+                                  Schedule::gpipe, Schedule::zero_bubble, Schedule::gpipe}) {
+    Choices c;
+    c.tp = 8;
+    c.pp = 2;
+    c.sequence_parallel = true;
+    c.schedule = schedule;
+    CAPTURE(name_of(schedule));
+    CHECK(estimator.times(c).estimate_s == estimate_step_seconds(Plan{job, c}));
+    CHECK(estimator.lower_bound_s(c) == Estimator(job).lower_bound_s(c));
+  }
+}
+
 TEST_CASE(
     "one device computes without communication: the estimate is its compute and the host's first launch") {
   const auto job = make_job("gpt2", "dgx-a100", 1, 8, 1024);  // kernels take longer than their launches

@@ -114,8 +114,8 @@ TEST_CASE(
     }
     return std::pair(forward, backward);
   };
-  // Four products a layer going forward, two going back (the others' travel beside weights' gradients), of
-  // eight layers' passes.
+  // Four products a layer going forward, two going back (of the others nothing is cut into pieces), of eight
+  // layers' passes.
   CHECK(marked(true, true) == std::pair(4 * 2 * 4, 2 * 2 * 4));
   CHECK(marked(true, false) == std::pair(0, 0));
   CHECK(marked(false, true) == std::pair(0, 0));
