@@ -70,6 +70,11 @@ Json read_json(const std::filesystem::path& path) {
   return parse_json(read_file(path), path.string());
 }
 
+bool begins_object(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && text[begin] == '{';
+}
+
 double number_in(const Json& object, const char* key) {
   const auto found = object.find(key);
   const double value = found != object.end() && found->is_number() ? found->get<double>() : 0;

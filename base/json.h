@@ -31,6 +31,9 @@ std::string text_in(const Json& object, const char* key);
 std::string text_at(const Json& list, std::size_t at);
 const Json& list_in(const Json& object, const char* key);  // an empty one where there is none
 
+// Whether a text begins as an object does.
+bool begins_object(std::string_view text);
+
 // The 1-based line on which `"key"` first stands in `text`, or 0.
 int line_of_key(std::string_view text, std::string_view key);
 

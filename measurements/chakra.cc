@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parse.h"
 #include "measurements/kinds.h"
 #include "measurements/trace_events.h"
@@ -168,9 +169,7 @@ class Reader {
 };
 
 bool is_observed(std::string_view head) {
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && head[first] == '{' &&
-         head.substr(0, 4096).find("-chakra.") != std::string_view::npos &&
+  return begins_object(head) && head.substr(0, 4096).find("-chakra.") != std::string_view::npos &&
          head.find("\"nodes\"") != std::string_view::npos;
 }
 

@@ -350,8 +350,7 @@ class Handler : public nlohmann::json_sax<Json> {
 
 bool is_kineto(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos || head[first] != '{' || !holds("\"traceEvents\"")) return false;
+  if (!begins_object(head) || !holds("\"traceEvents\"")) return false;
   // What tools for such traces write has events first, or nothing else.
   const bool events = holds("\"cpu_op\"") || holds("\"cuda_runtime\"") || holds("\"kernel\"");
   return holds("\"schemaVersion\"") || holds("\"deviceProperties\"") || (events && !is_own_trace(head));

@@ -119,11 +119,6 @@ std::optional<Timed> timed(std::string_view line, const RowColumns& columns) {
   return row;
 }
 
-bool is_json(std::string_view head) {
-  const std::size_t begin = head.find_first_not_of(" \t\r\n");
-  return begin != std::string_view::npos && head[begin] == '{';
-}
-
 class NcclTestsReader {
  public:
   NcclTestsReader(const Source& source, const Context& context, Measurements* measurements)
@@ -131,7 +126,7 @@ class NcclTestsReader {
 
   void run() {
     const std::string text = source_.text();
-    if (is_json(text))
+    if (begins_object(text))
       take_json(parse_json(text, source_.name()));
     else
       take_lines(text);
@@ -366,7 +361,7 @@ bool is_nccl_tests(std::string_view head) {
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
   // The header of the rows may come late behind NCCL_DEBUG=INFO; what was asked for stands before it.
   // DeepSpeed's log of its communication has columns of these names, too.
-  if (is_json(head)) return holds("\"start_time\"") && holds("\"args\"") && holds("_perf");
+  if (begins_object(head)) return holds("\"start_time\"") && holds("\"args\"") && holds("_perf");
   return (holds("busbw") && holds("algbw") && holds("(elements)")) || (holds("nGpus ") && holds("minBytes "));
 }
 

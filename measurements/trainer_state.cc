@@ -10,10 +10,8 @@
 namespace orrery::measurements {
 
 bool is_trainer_state(std::string_view head) {
-  const std::size_t begin = head.find_first_not_of(" \t\r\n");
   const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
-  return begin != std::string_view::npos && head[begin] == '{' && holds("\"log_history\"") &&
-         holds("\"global_step\"");
+  return begins_object(head) && holds("\"log_history\"") && holds("\"global_step\"");
 }
 
 void read_trainer_state(const Source& source, const Context& /*context*/, Measurements* measurements) {
