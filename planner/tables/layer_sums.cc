@@ -68,8 +68,7 @@ LayerSumsTable::LayerSumsTable(std::shared_ptr<const Job> job)
 
 const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const GroupShapes& shapes,
                                     std::uint64_t shapes_key, const DeviceKindAt& kind) {
-  const bool split =
-      always_splits_backward(c.schedule) && job_->runtime.overlap_tensor_backward && c.tp > 1;
+  const bool split = always_splits_backward(c.schedule) && job_->runtime.overlap_tensor_backward && c.tp > 1;
   const std::shared_ptr<Job>& small = split ? split_small_ : small_;
   const auto sharding = static_cast<std::uint64_t>(host_sharding(c, job_->runtime));
   const std::uint64_t frame = planner::mixed(frame_key(c, recompute, kind), sharding << 1 | (split ? 1 : 0));
