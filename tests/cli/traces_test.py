@@ -163,8 +163,9 @@ class Traces(OrreryCase):
         self.done("simulate", "plan.textproto", "--trace", "own.json")
         found = self.json("trace-diff", names[0], "own.json")
         rows = {row["kind"]: row for row in found["rows"]}
-        # Ours has the computation's times, and no collective's.
-        self.assertAlmostEqual(rows["computation"]["a_s"], rows["computation"]["b_s"], delta=0.02 * rows["computation"]["b_s"])
+        # Ours has the computation's times, but for what traffic beside it costs, and no collective's.
+        slowdown = rows["computation"]["b_s"] / rows["computation"]["a_s"]
+        self.assertTrue(0.995 < slowdown < 1.04, slowdown)
         self.assertEqual(rows["communication"]["a_s"], 0)
         nsys = f"{os.environ['ORRERY_SOURCE_DIR']}/tests/data/measurements/nsys.sqlite"
         same = self.json("trace-diff", nsys, nsys, "--tolerance", 0)
