@@ -14,7 +14,7 @@ from orrery_case import ORRERY
 # Sixteen asynchronous workers and servers, message by message: two seconds and more, before any plan is simulated.
 LONG = ["plan", "gpt2", "dgx-a100", "--gpus", "16", "--global-batch", "512", "--seq-len", "512", "--sync", "async-parameter-server",
         "--servers", "16", "--micro-batch", "16", "--recompute", "none"]
-QUICK = ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "64"]
+QUICK = ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "64", "--pp", "1", "--tp", "1", "--top", "1"]
 
 
 def on_a_terminal(words):
