@@ -96,6 +96,12 @@ const Json& list_in(const Json& object, const char* key) {
   return found != object.end() && found->is_array() ? *found : none;
 }
 
+const Json& object_in(const Json& object, const char* key) {
+  static const Json none = Json::object();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_object() ? *found : none;
+}
+
 int line_of_key(std::string_view text, std::string_view key) {
   const auto at = text.find(fmt::format("\"{}\"", key));
   return at == std::string_view::npos ? 0 : line_at(text, at);

@@ -29,7 +29,8 @@ Json read_json(const std::filesystem::path& path);
 double number_in(const Json& object, const char* key);  // 0: none, or no finite number
 std::string text_in(const Json& object, const char* key);
 std::string text_at(const Json& list, std::size_t at);
-const Json& list_in(const Json& object, const char* key);  // an empty one where there is none
+const Json& list_in(const Json& object, const char* key);    // an empty one where there is none
+const Json& object_in(const Json& object, const char* key);  // the same
 
 // Whether a text begins as an object does.
 bool begins_object(std::string_view text);

@@ -15,6 +15,7 @@
 #include "handover/keys/known_keys.h"
 #include "handover/settings.h"
 #include "planner/space/balance.h"
+#include "planner/space/tensor_overlap.h"
 
 namespace orrery::planner {
 namespace {
@@ -727,9 +728,7 @@ void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {
     if (said) *field = *said;
   };
   set(imported.overlap_param_gather, &runtime->overlap_param_gather);
-  set(imported.overlap_tensor, &runtime->overlap_tensor);
-  // Who cuts products into pieces overlaps going back, too.
-  if (imported.overlap_tensor == true) runtime->overlap_tensor_backward = true;
+  if (imported.overlap_tensor) set_tensor_overlap(*imported.overlap_tensor, runtime);
   set(imported.overlap_tensor_backward, &runtime->overlap_tensor_backward);
   set(imported.overlap_pipeline, &runtime->overlap_pipeline);
   set(imported.fp32_gradients, &runtime->fp32_gradients);

@@ -148,12 +148,16 @@ class NcclTestsReader {
     if (line.starts_with('#')) {
       take_comment(line);
     } else if (auto row = timed(line, columns_)) {
-      any_row_ = true;
       in_rows_ = true;
-      row->line = line_;
-      if (rows_.size() == kMostRowsOfTest) conclude();
-      rows_.push_back(std::move(*row));
+      keep(std::move(*row));
     }
+  }
+
+  void keep(Timed&& row) {
+    any_row_ = true;
+    row.line = line_;
+    if (rows_.size() == kMostRowsOfTest) conclude();
+    rows_.push_back(std::move(row));
   }
 
   // "# Collective test starting: alltoall_perf", or the command that a script echoed.
@@ -224,26 +228,16 @@ class NcclTestsReader {
       check(text_in(device, "device_info"));
     }
     for (const Json& row : list_in(test, "results")) {
-      const auto timed = row.is_object() ? timed_in(row) : std::nullopt;
-      if (!timed) continue;
-      any_row_ = true;
-      if (rows_.size() == kMostRowsOfTest) conclude();
-      rows_.push_back(*timed);
+      if (auto timed = row.is_object() ? timed_in(row) : std::nullopt) keep(std::move(*timed));
     }
   }
 
   // Nothing where it was timed in place alone (of a trace that was played again).
   std::optional<Timed> timed_in(const Json& result) {
-    const auto half = [&](const char* name) -> const Json& {
-      static const Json none = Json::object();
-      const auto found = result.find(name);
-      return found != result.end() && found->is_object() ? *found : none;
-    };
-    const Json &apart = half("out_of_place"), &in_place = half("in_place");
+    const Json &apart = object_in(result, "out_of_place"), &in_place = object_in(result, "in_place");
     if (apart.empty()) return std::nullopt;
     columns_.of_processors = apart.contains("cpu_time");
     Timed row;
-    row.line = line_;
     row.bytes = number_in(result, "size");
     row.seconds = number_in(apart, columns_.of_processors ? "cpu_time" : "time") * 1e-6;
     row.algorithm = number_in(apart, "alg_bw");

@@ -263,9 +263,8 @@ Question question_of(const Request& request) {
   training.fused_attention =
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
   if (request.fused_attention) check_attention(job->workload);
-  planner::ImportedRuntime imported = imports.runtime;
-  if (request.overlap_tensor) imported.overlap_tensor.reset();  // and what comes with it
-  planner::apply(imported, &job->runtime);
+  if (request.overlap_tensor) imports.runtime.overlap_tensor.reset();  // and what comes with it
+  planner::apply(imports.runtime, &job->runtime);
   // A pipeline's engine may not ask what the file says of all others (DeepSpeed's overlap_comm).
   if (!request.pins.overlap_grad_reduce && pins.overlap_grad_reduce == true && pins.pp.value_or(1) > 1 &&
       !pins.any_runtime && planner::reduces_behind_pipelines(job->runtime))

@@ -412,9 +412,7 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   signals.to(child.process);
   std::optional<CopiedOutput> output;
   if (copies) output.emplace(child.output);
-  // Where there are other hosts the launcher may be the only one left to notice: was anything said?
   const Heard heard = hears ? pass_on(child.error, said, placement.outlives_ranks, child.process) : Heard{};
-  const bool explained = !hears || heard.wrong || !(elsewhere || by_srun);
   int signal = 0;
   const int status = signals.wait(&signal);
   if (signal != 0) return 128 + signal;
@@ -426,10 +424,10 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);
   const int code = WEXITSTATUS(status);
-  const bool foreign = code > kLargestExitCode && !heard.wrong;
-  // srun can be told to keep ranks' words elsewhere: codes that are only theirs are then all that is heard.
-  const bool of_a_rank = by_srun && code > 1;
-  if (code != 0 && ((!explained && !of_a_rank) || foreign))
+  // Where there are other hosts the launcher may be the only one left to notice. srun can be told to keep
+  // ranks' words elsewhere: codes that are only theirs are then all that is heard.
+  const bool by_launcher = elsewhere || (by_srun && code == 1) || code > kLargestExitCode;
+  if (code != 0 && by_launcher && !heard.wrong)
     throw InternalError(
         "the job was ended: " + command.front() + " gave up (exit code " + std::to_string(code) +
         ") and no rank said why: " + (by_srun ? "srun has" : "a host cannot be reached or has died"));

@@ -12,13 +12,17 @@ bool may_turn_on_tensor_overlap(const RuntimeProfile& runtime) {
   return !runtime.overlap_tensor && !runtime.tensor_overlap_setting.empty();
 }
 
+void set_tensor_overlap(bool on, RuntimeProfile* runtime) {
+  runtime->overlap_tensor = on;
+  runtime->overlap_tensor_backward |= on;
+}
+
 void set_tensor_overlap(bool on, bool any_runtime, Job* job) {
   RuntimeProfile& runtime = job->runtime;
   if (on && !runtime.overlap_tensor && !may_turn_on_tensor_overlap(runtime) && !any_runtime)
     throw UserError(fmt::format("`overlap_tensor` on, but {} has no such setting", runtime.name),
                     "expected off, a runtime that has it, or `any_runtime` beside it");
-  runtime.overlap_tensor = on;
-  runtime.overlap_tensor_backward |= on;
+  set_tensor_overlap(on, &runtime);
 }
 
 bool tensor_overlap_reaches(const Job& job, const Choices& choices) {

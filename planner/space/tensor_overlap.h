@@ -9,8 +9,9 @@ namespace orrery::planner {
 // Whether the software cuts no product into pieces beside them unless its user turns that on.
 bool may_turn_on_tensor_overlap(const RuntimeProfile& runtime);
 
-// Sets the job's runtime so; on, what goes back overlaps, too (overlap_tensor_backward). Throws UserError
-// where the software has no such setting, unless `any_runtime`.
+// Sets the runtime so; on, what goes back overlaps, too (overlap_tensor_backward).
+void set_tensor_overlap(bool on, RuntimeProfile* runtime);
+// The same of the job's. Throws UserError where the software has no such setting, unless `any_runtime`.
 void set_tensor_overlap(bool on, bool any_runtime, Job* job);
 
 // Whether the setting does something to a plan: collectives of tensor ranks that split the sequence and share

@@ -62,14 +62,20 @@ LayerSumsTable::LayerSumsTable(std::shared_ptr<const Job> job)
   small_->runtime = job_->runtime;
   small_->training = job_->training;
   small_->training.lengths.waits = false;  // who waits for whom is the whole plan's
-  split_small_ = std::make_shared<Job>(*small_);
-  split_small_->runtime.overlap_tensor_backward = false;  // as program/lower/tensor.cc has it
+}
+
+const std::shared_ptr<Job>& LayerSumsTable::small_of(bool split) {
+  if (!split) return small_;
+  if (split_small_ == nullptr) {
+    split_small_ = std::make_shared<Job>(*small_);
+    split_small_->runtime.overlap_tensor_backward = false;  // as program/lower/tensor.cc has it
+  }
+  return split_small_;
 }
 
 const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const GroupShapes& shapes,
                                     std::uint64_t shapes_key, const DeviceKindAt& kind) {
   const bool split = always_splits_backward(c.schedule) && job_->runtime.overlap_tensor_backward && c.tp > 1;
-  const std::shared_ptr<Job>& small = split ? split_small_ : small_;
   const auto sharding = static_cast<std::uint64_t>(host_sharding(c, job_->runtime));
   const std::uint64_t frame = planner::mixed(frame_key(c, recompute, kind), sharding << 1 | (split ? 1 : 0));
   const auto [entry, fresh] = sums_.try_emplace(planner::mixed(frame, shapes_key));
@@ -79,6 +85,7 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   if (at == sketches_.end()) {
     Choices choices = c;
     choices.recompute = recompute;
+    const std::shared_ptr<Job>& small = small_of(split);
     const Choices sketched = sketch_choices(*small, choices);
     std::shared_ptr<const Program>& program =
         programs_[planner::mixed(frame_key(sketched, recompute, {}), split ? 1 : 0)];

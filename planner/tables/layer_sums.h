@@ -37,10 +37,12 @@ class LayerSumsTable {
                       std::uint64_t shapes_key, const DeviceKindAt& kind);
 
  private:
+  const std::shared_ptr<Job>& small_of(bool split);
+
   std::shared_ptr<const Job> job_;
   ModelSketch sketch_;
   std::shared_ptr<Job> small_;        // of the sketch
-  std::shared_ptr<Job> split_small_;  // where backward passes are split
+  std::shared_ptr<Job> split_small_;  // where backward passes are split; made when first asked for
   std::unordered_map<std::uint64_t, std::shared_ptr<const Program>> programs_;  // whatever the micro-batch
   std::unordered_map<std::uint64_t, LayerSketch> sketches_;                     // whatever the shapes
   std::unordered_map<std::uint64_t, LayerSums> sums_;

@@ -32,6 +32,7 @@ TEST_CASE("what is not said as expected reads as nothing") {
   CHECK((text_in(said, "b") == "x" && text_in(said, "a").empty() && text_in(said, "z").empty()));
   CHECK((list_in(said, "c").size() == 2 && list_in(said, "a").empty() && list_in(said, "z").empty()));
   CHECK((text_at(said["c"], 1) == "y" && text_at(said["c"], 0).empty() && text_at(said["c"], 2).empty()));
+  CHECK((object_in(parse_json(R"({"o": {"k": 1}})", "f"), "o").size() == 1 && object_in(said, "c").empty()));
   CHECK((text_at(said, 0).empty() && text_at(said["b"], 0).empty()));
 }
 

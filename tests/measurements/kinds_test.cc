@@ -115,7 +115,7 @@ TEST_CASE("nccl-tests: a test without a name is told by its operation, root and 
 
 TEST_CASE("nccl-tests: JSON says what the text of the same test says") {
   const auto file = [](const char* name) {
-    return read_file(std::filesystem::path(ORRERY_SOURCE_DIR) / "tests/data/measurements" / name);
+    return read_file(std::string(ORRERY_TEST_DATA) + "/measurements/" + name);
   };
   const Measurements text = read(file("all_reduce_perf.log"));
   const Measurements all = read(file("all_reduce_perf.json"));
@@ -129,8 +129,7 @@ TEST_CASE("nccl-tests: JSON says what the text of the same test says") {
 }
 
 TEST_CASE("nccl-tests: JSON of what says nothing of links is ignored or refused with a reason") {
-  const Json whole =
-      read_json(std::filesystem::path(ORRERY_SOURCE_DIR) / "tests/data/measurements/all_reduce_perf.json");
+  const Json whole = read_json(std::string(ORRERY_TEST_DATA) + "/measurements/all_reduce_perf.json");
   const auto changed = [&](const auto& change) {
     Json other = whole;
     change(other);
