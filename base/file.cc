@@ -33,6 +33,13 @@ std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
   return content;
 }
 
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
 FileInMaking::FileInMaking(const fs::path& path) : file_(path), written_(path) {
   std::error_code code;
   if (fs::exists(path, code) && !fs::is_regular_file(path, code)) return;

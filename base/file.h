@@ -15,6 +15,9 @@ constexpr std::uint64_t kMaxTextBytes = 64ULL << 20;
 // `max_bytes`.
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes = kMaxTextBytes);
 
+// The first line of a small file, as the system writes them below /sys; empty where it cannot be read.
+std::string first_line(const std::filesystem::path& path);
+
 // Where a new content of `path` is written so that nothing half-written is ever there. What symbolic links
 // lead to is what is replaced, they stay; a device such as /dev/null or a pipe cannot be renamed over and is
 // written as it is.

@@ -69,7 +69,7 @@ std::string held_out_text(std::string_view what, const measurements::HeldOut& of
 }
 
 // What the device did in a trace, as shares of its steps.
-std::string text_of(const measurements::RankTrace& trace) {
+std::string trace_text(const measurements::RankTrace& trace) {
   std::string text = "  ";
   if (!trace.steps_s.empty())
     text += fmt::format("{} of {:.4g} s; ", counted(static_cast<std::int64_t>(trace.steps_s.size()), "step"),
@@ -145,7 +145,7 @@ void print(const SiteCalibrated& result, const Output& output) {
                                   counted(file.collectives, "collective"),
                                   file.products > 0 ? ", " + counted(file.products, "product") : ""));
     for (const measurements::RankTrace& trace : result.measured.traces)
-      if (trace.file == file.file) output.print_more(text_of(trace));
+      if (trace.file == file.file) output.print_more(trace_text(trace));
   }
   // What is left out may be what somebody waits for.
   for (const measurements::Ignored& one : result.measured.ignored)

@@ -145,7 +145,7 @@ std::string help_lines(std::string_view help) {
   return result;
 }
 
-std::vector<std::string> names_of(const std::vector<Command>& commands) {
+std::vector<std::string> verbs_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
   for (const Command& command : commands)
     if (!command.hidden) names.emplace_back(command.name);
@@ -190,7 +190,7 @@ int run(const std::vector<Command>& commands, int argc, char** argv) {
   if (named && std::none_of(commands.begin(), commands.end(), [&](const Command& command) {
         return command.name == std::string_view(argv[1]);
       }))
-    throw UserError(fmt::format("no verb '{}'", argv[1]), suggestion(argv[1], names_of(commands)));
+    throw UserError(fmt::format("no verb '{}'", argv[1]), suggestion(argv[1], verbs_of(commands)));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

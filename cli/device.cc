@@ -24,7 +24,7 @@ std::string list(const std::string& head, const std::vector<std::string>& lines)
   return text;
 }
 
-std::string text_of(const DeviceOutlook& outlook) {
+std::string outlook_text(const DeviceOutlook& outlook) {
   return fmt::format(
       "{}: a step of {} on one such device takes {:.2f} to {:.2f} times the predicted time, with 90% "
       "probability.\n  This rests on: {}.\n",
@@ -64,7 +64,7 @@ int run_device(const DeviceOptions& options) {
                            ? "All figures are like those of the catalog's devices and nodes.\n"
                            : list("Implausible:", review.implausible));
   for (const DeviceOutlook& outlook : check.outlooks) {
-    options.output.print(text_of(outlook));
+    options.output.print(outlook_text(outlook));
     options.output.print(narrowed(outlook, layout().verbose));
   }
   if (review.assumed.empty()) return 0;

@@ -70,11 +70,14 @@ function(orrery_headers name)
   file(TOUCH ${CMAKE_BINARY_DIR}/${name}.cc)
   add_library(${name} STATIC ${CMAKE_BINARY_DIR}/${name}.cc)
   target_compile_options(${name} PRIVATE ${A_OPTIONS})
-  target_link_libraries(${name} PRIVATE orrery_options fmt::fmt nlohmann_json::nlohmann_json ${A_LIBRARIES})
+  target_link_libraries(${name} PRIVATE orrery_options fmt::fmt nlohmann_json::nlohmann_json protobuf::libprotobuf
+    ${A_LIBRARIES})
   target_precompile_headers(${name} PRIVATE
     <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <deque> <filesystem> <fstream> <functional> <limits> <map>
     <memory> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <tuple> <unordered_map> <utility>
-    <variant> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp> ${A_HEADERS})
+    <variant> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp> <google/protobuf/extension_set.h>
+    <google/protobuf/generated_message_reflection.h> <google/protobuf/message.h> <google/protobuf/repeated_field.h>
+    ${A_HEADERS})
 endfunction()
 if(ORRERY_PRECOMPILE)
   orrery_headers(orrery_headers)

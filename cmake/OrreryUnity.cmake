@@ -2,15 +2,7 @@
 # room's files are compiled a dozen at a time. These have helpers of one name with another file of their room, and are
 # compiled alone. A new file that does not compile for such a name: rename the helper, or share it; a line here is the
 # last resort.
-set(ORRERY_ALONE
-  cost/nccl_model.cc evidence/collectives.cc evidence/machines.cc evidence/steps.cc exec/calibration/packet_cost.cc
-  exec/cpu/attention_block.cc exec/cpu/convolution.cc measurements/calibration/links.cc
-  measurements/calibration/posterior.cc measurements/calibration/steps.cc orrery/json_published.cc
-  planner/uncertainty/outlook.cc serve/http.cc serve/workers.cc sim/processes/process_server.cc sim/simulator.cc sim/trace.cc
-  tests/evidence/steps_test.cc tests/exec/device/device_images_test.cc tests/exec/device/device_test.cc
-  tests/exec/mpi/equivalence.cc tests/exec/mpi/rehearsal.cc tests/exec/run/recorder_test.cc
-  tests/planner/closed_form/graph_cuts_test.cc tests/serve/question_test.cc topologies/named_network.cc
-  topologies/readers/discover_gpus.cc topologies/readers/nccl_xml.cc)
+set(ORRERY_ALONE)
 # The folders that this configuration has (without tests, or without SimGrid, some are left out).
 set(ORRERY_FOLDERS ${CMAKE_SOURCE_DIR})
 set(below ${CMAKE_SOURCE_DIR})

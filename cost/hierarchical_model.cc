@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cost/nccl_model.h"
 #include "topologies/link_class.h"
 
 namespace orrery {
@@ -114,11 +115,6 @@ CollectivePlan plan_of(Algorithm algorithm, double latency_s, double moving_s, d
   return plan;
 }
 
-// The best cut of a message into chunks leaves so much of the pipeline to fill.
-double filled(double on_link, double ramp_s) {
-  return on_link + std::sqrt(ramp_s * on_link);
-}
-
 Algorithm algorithm_of(CollectiveKind kind, const Work& work) {
   if (!work.pairs) return Algorithm::ring;
   return kind == CollectiveKind::all_to_all ? Algorithm::pairwise : Algorithm::direct;
@@ -140,7 +136,7 @@ CollectivePlan hierarchical_collective(CollectiveKind kind, double bytes, const 
   const auto together = [&](const Stage& out) {
     const double moving =
         r.library->pipelined ? std::max(in.moving_s, out.moving_s) : in.moving_s + out.moving_s;
-    return Stage{filled(moving, r.link->ramp_s), launch + in.latency_s + out.latency_s};
+    return Stage{with_pipeline_fill(moving, r.link->ramp_s), launch + in.latency_s + out.latency_s};
   };
   Stage all = together(ring_between_nodes(kind, algorithm, work, shape, r));
   if (shape.nodes > 1 && !work.pairs) {
@@ -161,8 +157,8 @@ CollectivePlan hierarchical_transfer(double bytes, const GroupShape& shape, cons
   const double step = inside ? step_inside(shape, r)
                              : r.library->ring_network_s[0] + shape.inter_latency_s +
                                    wide_area_s(CollectiveKind::all_to_all, Algorithm::direct, shape);
-  return plan_of(Algorithm::direct, r.link->p2p_s + step, filled(bytes / rate, r.link->ramp_s), bytes, rate,
-                 1);
+  return plan_of(Algorithm::direct, r.link->p2p_s + step, with_pipeline_fill(bytes / rate, r.link->ramp_s),
+                 bytes, rate, 1);
 }
 
 }  // namespace orrery

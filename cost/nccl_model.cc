@@ -44,7 +44,7 @@ double tree_correction(int protocol, double bytes) {
 
 // ---- The groups' figures ----------------------------------------------------------------------------------
 
-struct Rates {
+struct NcclRates {
   const LibraryModel* library;
   const LinkClass* profile;
   double intra_nominal;  // a device's link
@@ -60,8 +60,8 @@ bool on_pcie(PathClass path) {
   return path == PathClass::pcie || path == PathClass::shared_memory;
 }
 
-Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
-  Rates r{};
+NcclRates nccl_rates_of(const GroupShape& shape, const Cluster& cluster) {
+  NcclRates r{};
   r.library = &library_model(cluster.communication.library);
   r.profile = &r.library->link(on_pcie(shape.intra), shape.generation);
   const CommunicationProfile& fabric = cluster.communication;
@@ -86,7 +86,7 @@ int index_of(Protocol protocol) {
 }
 
 // LL128 needs 16-byte stores that arrive whole: NVLink inside, GPUDirect with no host bridge on the way out.
-bool ll128_works(const GroupShape& shape, const Rates& r) {
+bool ll128_works(const GroupShape& shape, const NcclRates& r) {
   return r.library->ll128_share > 0 && shape.intra == PathClass::nvlink && !shape.generation.empty() &&
          (shape.nodes == 1 || shape.direct);
 }
@@ -100,7 +100,7 @@ double beyond_nominal(const GroupShape& shape) {
   return std::max(0.0, shape.intra_latency_s - nominal);
 }
 
-double intra_hop(const GroupShape& shape, const Rates& r, Protocol protocol) {
+double intra_hop(const GroupShape& shape, const NcclRates& r, Protocol protocol) {
   const auto& more = shape.intra == PathClass::nvlink ? r.library->direct_step_s : r.library->pcie_step_s;
   double hop = r.profile->hop_s + more[index_of(protocol)];
   if (shape.nodes > 1) hop = std::max(hop, kNetOverhead * (protocol == Protocol::simple ? 3 : 1));
@@ -112,28 +112,23 @@ double inter_hop(const GroupShape& shape, double constant, Protocol protocol) {
   return constant + shape.inter_latency_s * (protocol == Protocol::simple ? 2 : 1);
 }
 
-double base_of(const Rates& r, Protocol protocol) {
+double base_of(const NcclRates& r, Protocol protocol) {
   const double fitted = r.profile->base_s;
   if (protocol == Protocol::simple) return fitted + r.profile->simple_s;
   return protocol == Protocol::ll128 ? fitted + r.profile->ll128_s : fitted;
 }
 
-// The best cut of a message into chunks leaves sqrt(chunk overhead x time on the link) of pipeline to fill.
-double filled(double on_link, double ramp_s) {
-  return on_link + std::sqrt(ramp_s * on_link);
-}
-
 // Seconds of `on_link` bytes-over-rate under a protocol, pipeline fill included.
-double ramped(const Rates& r, Protocol protocol, double on_link) {
-  return protocol == Protocol::simple ? filled(on_link, r.profile->ramp_s) : on_link;
+double ramped(const NcclRates& r, Protocol protocol, double on_link) {
+  return protocol == Protocol::simple ? with_pipeline_fill(on_link, r.profile->ramp_s) : on_link;
 }
 
-double protocol_rate(const Rates& r, Protocol protocol, double rate) {
+double protocol_rate(const NcclRates& r, Protocol protocol, double rate) {
   if (protocol == Protocol::ll) return std::min(r.library->ll_share * rate, r.most_ll);
   return protocol == Protocol::ll128 ? r.library->ll128_share * rate : rate;
 }
 
-struct Candidate {
+struct NcclCandidate {
   Algorithm algorithm = Algorithm::ring;
   Protocol protocol = Protocol::simple;
   double latency_s = 0;
@@ -141,7 +136,7 @@ struct Candidate {
   double wire_per_edge = 0;
 };
 
-Candidate scaled(Candidate c, const Rates& r) {
+NcclCandidate scaled(NcclCandidate c, const NcclRates& r) {
   c.seconds += (r.latency_scale - 1) * c.latency_s;
   c.latency_s *= r.latency_scale;
   return c;
@@ -156,8 +151,8 @@ bool shards(CollectiveKind kind) {
 
 // Ring: 2(n-1) steps (all-reduce), n-1 (reduce-scatter, all-gather) of bytes / n each, or a chain of n-1 hops
 // that all bytes pass (broadcast, reduce).
-Candidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r,
-               Protocol protocol) {
+NcclCandidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const NcclRates& r,
+                   Protocol protocol) {
   const double n = shape.ranks;
   const double nodes = shape.nodes;
   const double turns = reduces_all(kind) ? 2 : 1;
@@ -166,7 +161,7 @@ Candidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const
   const bool chain = !reduces_all(kind) && !shards(kind);
   const double edge = chain ? 1.0 : steps / n;
 
-  Candidate c{Algorithm::ring, protocol, base_of(r, protocol), 0, edge};
+  NcclCandidate c{Algorithm::ring, protocol, base_of(r, protocol), 0, edge};
   c.latency_s += (steps - inter_steps) * intra_hop(shape, r, protocol);
   if (nodes > 1)
     c.latency_s += inter_steps * inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol);
@@ -183,8 +178,8 @@ Candidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const
 
 // Double binary tree over nodes, a chain inside each (all-reduce): a device's link carries every byte up and
 // down, a node's ports carry it up and down too, or once each way where there are only two nodes.
-Candidate tree(double bytes, const GroupShape& shape, const Rates& r, Protocol protocol) {
-  Candidate c{Algorithm::tree, protocol, base_of(r, protocol), 0, 1.0};
+NcclCandidate tree(double bytes, const GroupShape& shape, const NcclRates& r, Protocol protocol) {
+  NcclCandidate c{Algorithm::tree, protocol, base_of(r, protocol), 0, 1.0};
   const double depth = std::ceil(std::log2(static_cast<double>(shape.nodes)));
   c.latency_s += 2 * ((shape.ranks_per_node - 1) * intra_hop(shape, r, protocol));
   if (shape.nodes > 1) {
@@ -207,42 +202,44 @@ Candidate tree(double bytes, const GroupShape& shape, const Rates& r, Protocol p
 
 // NVLink SHARP: the switch reduces and multicasts. All-reduce: a device sends its bytes once and its part of
 // the result once; reduce-scatter and all-gather: the bytes once, in one direction.
-double nvls_on_link(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r) {
+double nvls_on_link(CollectiveKind kind, double bytes, const GroupShape& shape, const NcclRates& r) {
   const double passes = reduces_all(kind) ? 1 + 1.0 / shape.ranks_per_node : 1;
   return passes * bytes / (r.intra_nominal * r.profile->nvls_efficiency);
 }
 
-std::optional<Candidate> nvls(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r) {
+std::optional<NcclCandidate> nvls(CollectiveKind kind, double bytes, const GroupShape& shape,
+                                  const NcclRates& r) {
   if (!shape.in_network_reduction || r.profile->nvls_efficiency <= 0 || shape.nodes > 1) return std::nullopt;
   if (!reduces_all(kind) || shape.ranks < kNvlsRanks) return std::nullopt;
-  Candidate c{Algorithm::nvls, Protocol::simple, r.profile->nvls_s, 0, 1.0};
+  NcclCandidate c{Algorithm::nvls, Protocol::simple, r.profile->nvls_s, 0, 1.0};
   c.latency_s += beyond_nominal(shape);
-  c.seconds = c.latency_s + filled(nvls_on_link(kind, bytes, shape, r), r.profile->nvls_ramp_s);
+  c.seconds = c.latency_s + with_pipeline_fill(nvls_on_link(kind, bytes, shape, r), r.profile->nvls_ramp_s);
   return c;
 }
 
-std::optional<Candidate> nvls_tree(CollectiveKind kind, double bytes, const GroupShape& shape,
-                                   const Rates& r) {
+std::optional<NcclCandidate> nvls_tree(CollectiveKind kind, double bytes, const GroupShape& shape,
+                                       const NcclRates& r) {
   if (!shape.in_network_reduction || r.profile->nvls_efficiency <= 0 || shape.nodes < 2 ||
       shape.ranks_per_node < 2 || !reduces_all(kind)) {
     return std::nullopt;
   }
-  Candidate c{Algorithm::nvls_tree, Protocol::simple, r.profile->nvls_s, 0, 1.0};
+  NcclCandidate c{Algorithm::nvls_tree, Protocol::simple, r.profile->nvls_s, 0, 1.0};
   const double depth = std::ceil(std::log2(static_cast<double>(shape.nodes)));
   c.latency_s = c.latency_s + beyond_nominal(shape) +
                 2 * depth * inter_hop(shape, r.library->nvls_tree_network_s, Protocol::simple);
   const double passes = shape.nodes == 2 ? 1 : 2;
   const double on_link = std::max(nvls_on_link(kind, bytes, shape, r), passes * bytes / r.inter);
-  c.seconds = c.latency_s + filled(on_link, r.profile->nvls_ramp_s);
+  c.seconds = c.latency_s + with_pipeline_fill(on_link, r.profile->nvls_ramp_s);
   return c;
 }
 
 // Parallel aggregated trees: reduce-scatter and all-gather in log2(n) steps, one device a node.
-std::optional<Candidate> pat(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r) {
+std::optional<NcclCandidate> pat(CollectiveKind kind, double bytes, const GroupShape& shape,
+                                 const NcclRates& r) {
   if (r.library->pat_network_s <= 0) return std::nullopt;
   if (!shards(kind) || shape.nodes < 2 || shape.ranks_per_node != 1) return std::nullopt;
   const double n = shape.ranks;
-  Candidate c{Algorithm::pat, Protocol::simple, base_of(r, Protocol::simple), 0, (n - 1) / n};
+  NcclCandidate c{Algorithm::pat, Protocol::simple, base_of(r, Protocol::simple), 0, (n - 1) / n};
   c.latency_s +=
       std::ceil(std::log2(n)) * inter_hop(shape, r.library->pat_network_s, Protocol::simple) / 3.5 +
       2.8 * kMicro * n;
@@ -251,11 +248,11 @@ std::optional<Candidate> pat(CollectiveKind kind, double bytes, const GroupShape
 }
 
 // All-to-all, gather, scatter: sends and receives between pairs, all at once.
-Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r,
-                Protocol protocol) {
+NcclCandidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, const NcclRates& r,
+                    Protocol protocol) {
   const double n = shape.ranks;
   const bool all = kind == CollectiveKind::all_to_all;
-  Candidate c{all ? Algorithm::pairwise : Algorithm::direct, protocol, r.profile->p2p_s, 0, 1 / n};
+  NcclCandidate c{all ? Algorithm::pairwise : Algorithm::direct, protocol, r.profile->p2p_s, 0, 1 / n};
   if (protocol == Protocol::simple) c.latency_s += r.profile->p2p_simple_s;
   // Eight peers are served at once; each further round of eight adds a hop.
   const double rounds = std::ceil((n - 1) / 8);
@@ -289,7 +286,7 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   return c;
 }
 
-CollectivePlan plan_of(const Candidate& c, double bytes, double nominal_rate) {
+CollectivePlan plan_of(const NcclCandidate& c, double bytes, double nominal_rate) {
   CollectivePlan plan;
   plan.algorithm = c.algorithm;
   plan.protocol = c.protocol;
@@ -302,6 +299,10 @@ CollectivePlan plan_of(const Candidate& c, double bytes, double nominal_rate) {
 
 }  // namespace
 
+double with_pipeline_fill(double on_link_s, double ramp_s) {
+  return on_link_s + std::sqrt(ramp_s * on_link_s);
+}
+
 double link_fraction(LinkKind kind, CommunicationLibrary library, const std::string& generation) {
   const LinkClass& link = library_model(library).link(kind == LinkKind::pcie, generation);
   return std::max({link.link_efficiency, link.p2p_efficiency, link.nvls_efficiency});
@@ -309,9 +310,9 @@ double link_fraction(LinkKind kind, CommunicationLibrary library, const std::str
 
 CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
                                const Cluster& cluster, const Algorithm* forced) {
-  const Rates r = rates_of(shape, cluster);
-  std::vector<Candidate> candidates;
-  const auto add = [&](const std::optional<Candidate>& c) {
+  const NcclRates r = nccl_rates_of(shape, cluster);
+  std::vector<NcclCandidate> candidates;
+  const auto add = [&](const std::optional<NcclCandidate>& c) {
     if (!c || (forced != nullptr && c->algorithm != *forced)) return;
     candidates.push_back(scaled(*c, r));
     const double wide_s = wide_area_s(kind, c->algorithm, shape);
@@ -340,15 +341,15 @@ CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupSha
   }
   const auto best =
       std::min_element(candidates.begin(), candidates.end(),
-                       [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+                       [](const NcclCandidate& a, const NcclCandidate& b) { return a.seconds < b.seconds; });
   return plan_of(*best, bytes, r.intra > 0 ? r.intra : r.inter);
 }
 
 CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
-  const Rates r = rates_of(shape, cluster);
-  std::optional<Candidate> best;
+  const NcclRates r = nccl_rates_of(shape, cluster);
+  std::optional<NcclCandidate> best;
   for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
-    Candidate c{Algorithm::direct, protocol, base_of(r, protocol), 0, 1.0};
+    NcclCandidate c{Algorithm::direct, protocol, base_of(r, protocol), 0, 1.0};
     double rate = 0;
     if (shape.nodes > 1) {
       c.latency_s += inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol);

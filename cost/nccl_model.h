@@ -11,6 +11,10 @@
 
 namespace orrery {
 
+// Seconds of a message that is on its link for `on_link_s`: the best cut into chunks leaves sqrt(chunk
+// overhead x time on the link) of the pipeline to fill.
+double with_pipeline_fill(double on_link_s, double ramp_s);
+
 // Fraction of the nominal rate of a device's direct links or PCIe that long messages of the library's best
 // algorithm reach.
 double link_fraction(LinkKind kind, CommunicationLibrary library, const std::string& generation);

@@ -74,12 +74,12 @@ Row read_row(const CsvTable& table, const CsvRow& line) {
   return row;
 }
 
-struct Prediction {
+struct CollectivePrediction {
   double seconds = 0;
   CollectivePlan plan;
 };
 
-std::optional<Prediction> predict(Row& row) {
+std::optional<CollectivePrediction> predict_collective(Row& row) {
   if (!row.skipped.empty()) return std::nullopt;
   if (!row.kind) {
     row.skipped = "no model of the collective '" + row.collective + "'";
@@ -107,7 +107,7 @@ std::optional<Prediction> predict(Row& row) {
   }
   const Network network(*cluster);
   const GroupShape shape = group_shape(network, devices);
-  Prediction p;
+  CollectivePrediction p;
   p.plan = plan_collective(*row.kind, row.size_bytes, shape, *cluster, row.forced ? &*row.forced : nullptr);
   p.seconds = p.plan.seconds(row.size_bytes);
   return p;
@@ -122,7 +122,7 @@ struct Errors {
 };
 
 // Those above a mebibyte stand by themselves too, by source and by machine.
-struct Tallies {
+struct CollectiveTallies {
   Errors all, above;
   std::map<std::string, Errors> files, files_above, machines_above;
 
@@ -162,10 +162,10 @@ std::vector<Row> read_rows(const std::string& file) {
 
 PublishedCollectives validate_published_collectives(const std::vector<std::string>& csv_files) {
   PublishedCollectives result;
-  Tallies tallies;
+  CollectiveTallies tallies;
   for (const std::string& file : csv_files) {
     for (Row& row : read_rows(file)) {
-      const auto prediction = predict(row);
+      const auto prediction = predict_collective(row);
       CollectiveRow& judged = result.rows.emplace_back();
       judged.file = row.file;
       judged.line = row.line;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "evidence/words/machines.h"
 #include "program/operator_work.h"
 #include "program/schedule.h"
@@ -22,7 +23,6 @@ namespace {
 
 using planner::Memory;
 
-constexpr double kGibibyte = 1073741824.0;
 constexpr int kVocabularyMultiple = 128;  // of a tensor rank's share
 
 // What the rules of evidence/data/memory.textproto say of a row.

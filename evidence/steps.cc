@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "evidence/words/machines.h"
 #include "evidence/words/models.h"
 #include "planner/closed_form/figures.h"
@@ -20,8 +21,6 @@
 
 namespace orrery::evidence {
 namespace {
-
-constexpr double kGibibyte = 1073741824.0;  // frameworks print PyTorch's counters in these, and call them GB
 
 // Assumed::widens of what the reader takes to hold where a row says nothing.
 constexpr int kUsualSeqLen = 2048;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMostArguments = 5000;
 constexpr int kMostOfAList = 10000;
-constexpr std::int64_t kMostCount = 1 << 24;
+constexpr std::int64_t kLargestArgument = 1 << 24;
 
 // What is costed otherwise than any plan is, where they say anything but False.
 constexpr std::array<std::string_view, 11> kBeyondPlans = {"fine_grained_activation_offloading",
@@ -127,7 +127,7 @@ class ArgumentReader {
     const std::vector<std::string> window = words_of_list(a_.argument("window_size"));
     if (window.empty()) return;
     const std::int64_t width = parse_whole(window.front()).value_or(-1);
-    if (width < 1 || width > kMostCount) return;
+    if (width < 1 || width > kLargestArgument) return;
     model(fmt::format("sliding_window: {}", width));
     const std::string skip = a_.argument("window_attn_skip_freq");
     if (!skip.starts_with('[')) {
@@ -381,7 +381,7 @@ std::string MegatronArguments::first(const std::vector<std::string_view>& names)
 
 int MegatronArguments::count(std::string_view name) const {
   const std::int64_t value = parse_whole(argument(name)).value_or(0);
-  return value < 1 || value > kMostCount ? 0 : static_cast<int>(value);
+  return value < 1 || value > kLargestArgument ? 0 : static_cast<int>(value);
 }
 
 bool is_megatron_core(const MegatronArguments& arguments) {

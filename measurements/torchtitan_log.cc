@@ -20,7 +20,7 @@ constexpr std::string_view kTrainer = "Trainer is initialized with local batch s
 // Until autumn 2025: "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]", which leaves out what is 1,
 // and "Training starts at step 1, with local batch size …". Until spring 2025 a rate was called wps.
 constexpr std::string_view kOldMesh = "-D device mesh with [", kOldTrainer = "Training starts at step";
-constexpr std::string_view kStep = "step: ", kRate = "tps: ", kOldRate = "wps: ";
+constexpr std::string_view kStep = "step: ", kTokenRate = "tps: ", kOldTokenRate = "wps: ";
 constexpr std::size_t kMostTorchtitanSteps = 1 << 20;
 
 // "5,756".
@@ -67,7 +67,7 @@ class TorchtitanLog {
     if (line_ == 0) line_ = number;
     if (const std::string_view mesh = mesh_in(line); !mesh.empty()) mesh_ = mesh;
     const auto holds = [&](std::string_view word) { return line.find(word) != std::string_view::npos; };
-    const std::string_view rate_label = holds(kRate) ? kRate : kOldRate;
+    const std::string_view rate_label = holds(kTokenRate) ? kTokenRate : kOldTokenRate;
     if (holds(kStep) && holds(rate_label) && !holds("validate step")) {
       const std::string_view behind = line.substr(line.find(rate_label) + rate_label.size());
       if (steps_.size() < kMostTorchtitanSteps)

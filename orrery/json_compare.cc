@@ -6,7 +6,17 @@
 #include "orrery/records.h"
 
 namespace orrery {
-using namespace comparison;
+using comparison::Balance;
+using comparison::BalanceStep;
+using comparison::Comparison;
+using comparison::CutStep;
+using comparison::Ordeal;
+using comparison::RankTimes;
+using comparison::Reaction;
+using comparison::Recut;
+using comparison::Row;
+using comparison::Tuning;
+using comparison::Way;
 namespace {
 
 const Record<RankTimes>& rank_times_record() {

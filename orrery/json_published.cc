@@ -42,8 +42,8 @@ const Record<GroupFigures>& any_software_record() {
   return record;
 }
 
-Record<Figures> figures_record_named(std::string name) {
-  using F = Figures;
+Record<evidence::Figures> figures_record_named(std::string name) {
+  using F = evidence::Figures;
   const auto judged = [](auto of) {
     return [of](const F& f) { return f.rows > 0 ? std::optional<double>(of(f)) : std::nullopt; };
   };
@@ -85,7 +85,7 @@ Record<Figures> figures_record_named(std::string name) {
               [](const F& f) { return f.rows > 0 && f.groups ? &*f.groups : nullptr; });
 }
 
-const Record<Figures>& figures_record() {
+const Record<evidence::Figures>& figures_record() {
   static const auto record = figures_record_named("figures");
   return record;
 }

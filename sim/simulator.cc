@@ -256,7 +256,7 @@ class Prepared {
 
 // Everything but the Programs: those are lowered again where they are wanted.
 template <typename Bytes, typename T>
-void move_fields(Bytes& bytes, T& simulation) {
+void move_simulation_fields(Bytes& bytes, T& simulation) {
   bytes(simulation.step_time_s);
   bytes(simulation.step_ends_s);
   bytes(simulation.timeline.events);
@@ -284,14 +284,14 @@ void move_fields(Bytes& bytes, T& simulation) {
 
 std::string to_bytes(const Simulation& simulation) {
   ByteWriter out;
-  move_fields(out, simulation);
+  move_simulation_fields(out, simulation);
   return out.take();
 }
 
 Simulation simulation_from_bytes(const std::string& bytes) {
   ByteReader in(bytes);
   Simulation simulation;
-  move_fields(in, simulation);
+  move_simulation_fields(in, simulation);
   return simulation;
 }
 

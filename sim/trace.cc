@@ -6,7 +6,7 @@ namespace orrery::sim {
 namespace {
 
 template <typename Bytes, typename T>
-void move_fields(Bytes& bytes, T& trace) {
+void move_trace_fields(Bytes& bytes, T& trace) {
   bytes(trace.step_ends_s);
   bytes.each(trace.rank_step_ends_s, [&](auto& ends) { bytes(ends); });
   bytes(trace.events);
@@ -22,14 +22,14 @@ void move_fields(Bytes& bytes, T& trace) {
 
 std::string to_bytes(const Trace& trace) {
   ByteWriter out;
-  move_fields(out, trace);
+  move_trace_fields(out, trace);
   return out.take();
 }
 
 Trace trace_from_bytes(const std::string& bytes) {
   ByteReader in(bytes);
   Trace trace;
-  move_fields(in, trace);
+  move_trace_fields(in, trace);
   return trace;
 }
 

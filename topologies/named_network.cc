@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, Transport>, 4> kTransports = {{
 }};
 constexpr int kNodesPerLeaf = 16;  // of a tree that was none before
 
-proto::NamedNetwork parsed(const EmbeddedFile& file) {
+proto::NamedNetwork parsed_network(const EmbeddedFile& file) {
   proto::NamedNetwork network;
   parse_textproto(file.content, file.name, &network);
   return network;
@@ -36,7 +36,7 @@ proto::NamedNetwork parsed(const EmbeddedFile& file) {
 proto::NamedNetwork named(std::string_view name) {
   std::vector<std::string> known;
   for (const EmbeddedFile& file : embedded_networks()) {
-    if (file.name == name) return parsed(file);
+    if (file.name == name) return parsed_network(file);
     known.emplace_back(file.name);
   }
   throw UserError(fmt::format("unknown network '{}'", name), suggestion(name, known));
@@ -85,7 +85,7 @@ Transport transport_from_name(std::string_view name) {
 std::vector<CatalogEntry> catalog_networks() {
   std::vector<CatalogEntry> entries;
   for (const EmbeddedFile& file : embedded_networks()) {
-    const proto::NamedNetwork network = parsed(file);
+    const proto::NamedNetwork network = parsed_network(file);
     entries.push_back({network.name(), network.description(), network.source(), network.rests_on()});
   }
   std::sort(entries.begin(), entries.end(),

@@ -42,7 +42,7 @@ constexpr Probe kProbes[] = {
     {false, 768, 12, 2, 8192, 64, 1}, {true, 1024, 16, 1, 4096, 32, 1},
     {false, 512, 8, 2, 16384, 16, 1}, {true, 768, 12, 2, 8192, 8, 1},
 };
-constexpr int kRounds = 4;  // over all probes, so that a disturbance of seconds is outvoted
+constexpr int kProbeRounds = 4;  // over all probes, so that a disturbance of seconds is outvoted
 constexpr int kScalingRounds = 5;
 // On a machine that is busy with other things no more rounds are begun after this long, of each kind.
 constexpr double kPatience_s = 45;
@@ -126,7 +126,7 @@ Observed observe_all(Communicator& world, Reference& reference) {
   std::vector<BusySeconds> paces = {reference.seconds(world.size())};
   const double begin = steady_seconds();
   int rounds = 0;
-  while (rounds < kRounds && (rounds == 0 || !long_since(world, begin))) {
+  while (rounds < kProbeRounds && (rounds == 0 || !long_since(world, begin))) {
     std::size_t at = 0;
     for (std::size_t probe = 0; probe < std::size(kProbes); ++probe) {
       for (Observation& o : observe(kProbes[probe])) {

@@ -40,7 +40,6 @@ constexpr int kRingRepeats = 11;  // of all nodes at once: any of them may be di
 constexpr double kLongSeconds = 0.1;
 constexpr std::size_t kMinLongBytes = 256U << 10;
 constexpr std::size_t kMaxLongBytes = 64U << 20;
-constexpr std::chrono::microseconds kNap{1000};
 constexpr double kWorthSaying = 0.1;  // of the described rate
 
 struct PairTime {
@@ -132,7 +131,7 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
         network.route(cluster.first_device(a), cluster.first_device(b)).bandwidth_bytes_per_s;
     const std::size_t bytes = long_bytes(time.described_bytes_per_s);
     time.bytes = static_cast<double>(bytes);
-    sleeping_barrier(world, kNap);
+    sleeping_barrier(world);
     if (world.rank() == a || world.rank() == b) {
       const bool first = world.rank() == a;
       const int peer = first ? b : a;
@@ -142,7 +141,7 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
       time.one_way_s = long_seconds(world, peer, first, out, in, false);
       time.exchange_s = long_seconds(world, peer, first, out, in, true);
     }
-    sleeping_barrier(world, kNap);
+    sleeping_barrier(world);
     // The later of the two decides.
     float all[3] = {static_cast<float>(time.short_s), static_cast<float>(time.one_way_s),
                     static_cast<float>(time.exchange_s)};
@@ -171,7 +170,7 @@ double narrowest_of_ring(const Cluster& cluster) {
 std::vector<double> slowest_seconds(Communicator& world, std::span<const MessageSpec> messages) {
   std::vector<double> times;
   for (int i = 0; i <= kRingRepeats; ++i) {  // the first warms the connections up
-    sleeping_barrier(world, kNap);
+    sleeping_barrier(world);
     const double begin = steady_seconds();
     wait(world, world.exchange(messages));
     auto seconds = static_cast<float>(steady_seconds() - begin);

@@ -13,10 +13,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr int kRounds = 3;
+constexpr int kPacketRounds = 3;
 constexpr int kMessages = 6;      // of a round
 constexpr double kPlain_s = 0.4;  // of a round without messages
-constexpr std::chrono::microseconds kNap{1000};
 
 // A product of the size that small layers have: some 200 us, between which the executor polls.
 class Products {
@@ -73,7 +72,7 @@ Pace pace_of(Communicator& world, const OtherCores& others, Products& own, std::
   const int n = world.size();
   const MessageSpec both[] = {{(world.rank() + n - 1) % n, in.data(), in.size(), 0, false},
                               {(world.rank() + 1) % n, out.data(), out.size(), 0, true}};
-  sleeping_barrier(world, kNap);
+  sleeping_barrier(world);
   const double begin = steady_seconds();
   const std::int64_t before = own.count + others.count();
   double moved = 0;
@@ -83,7 +82,7 @@ Pace pace_of(Communicator& world, const OtherCores& others, Products& own, std::
   const double seconds = steady_seconds() - begin;
   float rates[2] = {static_cast<float>(static_cast<double>(own.count + others.count() - before) / seconds),
                     static_cast<float>(moved / seconds)};
-  sleeping_barrier(world, kNap);
+  sleeping_barrier(world);
   world.all_reduce(rates, rates, 2, DType::fp32, Reduction::sum)->wait();
   return {static_cast<double>(rates[0]), static_cast<double>(rates[1])};
 }
@@ -99,7 +98,7 @@ double processor_seconds_per_byte(Communicator& world, const Cluster& cluster, s
   std::vector<char> out(message_bytes);
   std::vector<char> in(message_bytes);
   std::vector<double> costs;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPacketRounds; ++round) {
     const Pace plain = pace_of(world, others, own, out, in, 0);
     const Pace loaded = pace_of(world, others, own, out, in, kMessages);
     costs.push_back(std::max(0.0, cores * (1 - loaded.products_per_s / plain.products_per_s)) /

@@ -16,6 +16,6 @@ double steady_seconds();
 double clock_offset(Communicator& world);
 
 // A barrier in which those who wait sleep, `nap` at a time: they may share cores with those who measure.
-void sleeping_barrier(Communicator& world, std::chrono::microseconds nap);
+void sleeping_barrier(Communicator& world, std::chrono::microseconds nap = std::chrono::milliseconds(1));
 
 }  // namespace orrery::exec

@@ -24,7 +24,7 @@ using planner::Factor;
 constexpr double kShapeSd = 0.12;
 // Of a bound on what a launch takes.
 constexpr double kHostSd = 0.3;
-constexpr double kFreedom = 8;
+constexpr double kKernelFreedom = 8;
 // Shorter products are a kernel's start and end; thin ones, that reach less of the peak, are as fast as a
 // library's choice of kernels happens to be (0.2 to 3 times as predicted in traces of recommendation models,
 // where those above are within a fifth).
@@ -32,8 +32,9 @@ constexpr double kLeastSeconds = 50e-6, kLeastShareOfPeak = 0.4;
 // Clocks above the nominal ones, and a clock of a profiler's microseconds.
 constexpr double kMostOfPeak = 1.1;
 
-enum Parameter : std::size_t { kClock, kMatmul, kHost, kParameters };
-constexpr std::array<Factor, kParameters> kFactors = {Factor::clock, Factor::matmul, Factor::host};
+enum KernelParameter : std::size_t { kClock, kMatmul, kHost, kKernelParameters };
+constexpr std::array<Factor, kKernelParameters> kKernelFactors = {Factor::clock, Factor::matmul,
+                                                                  Factor::host};
 
 struct Row {
   double predicted_s = 0, measured_s = 0;
@@ -104,7 +105,7 @@ HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& 
     std::vector<Seen> others;
     for (std::size_t i = 0; i < rows.size(); ++i)
       if (folds[i] != fold) others.push_back(rows[i].seen);
-    const Posterior posterior = posterior_of(effects, others, kFreedom);
+    const Posterior posterior = posterior_of(effects, others, kKernelFreedom);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (folds[i] != fold) continue;
       const Row& row = rows[i];
@@ -128,7 +129,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
       cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)];
 
   std::vector<Effect> effects;
-  for (const Factor factor : kFactors)
+  for (const Factor factor : kKernelFactors)
     effects.push_back({std::string(planner::name_of(factor)),
                        std::max(0.01, spread.factor[static_cast<std::size_t>(factor)])});
   const std::vector<Row> rows = rows_of(measured.products, device, named ? job.runtime.matmul_efficiency : 1);
@@ -153,8 +154,8 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
   kernels.held_out = held_out;
   if (named) kernels.runtime = job.runtime.name;
   if (seen.empty()) return kernels;
-  const Posterior posterior = posterior_of(effects, seen, kFreedom);
-  const auto learn = [&](Parameter p, Foundation before, const std::string& source) {
+  const Posterior posterior = posterior_of(effects, seen, kKernelFreedom);
+  const auto learn = [&](KernelParameter p, Foundation before, const std::string& source) {
     kernels.learned.push_back({effects[p].name, posterior.mean[p], std::sqrt(posterior.covariance_of(p, p)),
                                effects[p].sd, std::string(name_of(before)),
                                posterior.said[p] ? source : kNotMeasured});

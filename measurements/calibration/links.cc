@@ -23,12 +23,13 @@ namespace {
 
 using planner::Factor;
 
-enum Parameter : std::size_t { kIntra, kBetween, kLatency, kParameters };
-constexpr std::array<Factor, kParameters> kFactorsOfLinks = {Factor::intra, Factor::between, Factor::latency};
+enum LinkParameter : std::size_t { kIntra, kBetween, kLatency, kLinkParameters };
+constexpr std::array<Factor, kLinkParameters> kFactorsOfLinks = {Factor::intra, Factor::between,
+                                                                 Factor::latency};
 // Before nccl-tests are seen: links inside nodes are nearly what datasheets say, networks are built and
 // configured as they are; constants of a library's steps. Where no test stayed inside a node, what holds it
 // back is the network.
-constexpr std::array<double, kParameters> kSd = {0.4, 0.5, 0.5};
+constexpr std::array<double, kLinkParameters> kSd = {0.4, 0.5, 0.5};
 constexpr double kUnseenNodeSd = 0.25;
 // What the model gets wrong of one kind of collective. No more than this: what a test says of large messages
 // is what training sends, and shall be what is predicted of them.
@@ -40,8 +41,8 @@ constexpr double kLargeSd = 0.03, kSmallSd = 0.1, kBetweenSd = 0.3;
 constexpr double kLargeRate = 0.9, kSmallTime = 1.25;
 // Sizes of one test say nearly the same again: n count as n to this power.
 constexpr double kTestPower = 0.5;
-constexpr double kFreedom = 8;
-constexpr int kRounds = 12, kHalvings = 4;
+constexpr double kLinkFreedom = 8;
+constexpr int kLinkRounds = 12, kHalvings = 4;
 // Logarithms of how slow networks may be, from which the fit is begun: where something else is the bottleneck
 // by what is thought, a slower network changes nothing at first, and nothing would be learned of it. Few
 // networks are far off, and those by any factor: what is thought before is as wide as the start.
@@ -56,7 +57,7 @@ constexpr double kMostOfNominal = 2.2;
 constexpr double kMostOfBytes = 1.005;
 constexpr double kDeparts = 1.25;
 
-using Point = std::array<double, kParameters>;  // logarithms of factors on time
+using Point = std::array<double, kLinkParameters>;  // logarithms of factors on time
 
 struct Test {  // what sizes of one test share
   CollectiveKind kind;
@@ -73,7 +74,7 @@ std::string name_of_link(std::size_t parameter) {
 
 Cluster at(const Point& point, const Cluster& cluster) {
   planner::World world;
-  for (std::size_t p = 0; p < kParameters; ++p) world[kFactorsOfLinks[p]] = point[p];
+  for (std::size_t p = 0; p < kLinkParameters; ++p) world[kFactorsOfLinks[p]] = point[p];
   return planner::cluster_in(world, cluster);
 }
 
@@ -187,7 +188,7 @@ class Learner {
  public:
   Learner(const Cluster& cluster, const std::vector<MeasuredCollective>& rows)
       : cluster_(cluster), rows_(pooled(rows)), measured_(rows.size()) {
-    for (std::size_t p = 0; p < kParameters; ++p) effects_.push_back({name_of_link(p), kSd[p]});
+    for (std::size_t p = 0; p < kLinkParameters; ++p) effects_.push_back({name_of_link(p), kSd[p]});
     if (!any_over(true)) effects_[kIntra].sd = kUnseenNodeSd;
     Model before(cluster_, {});
     for (const MeasuredCollective& row : rows) {
@@ -222,7 +223,7 @@ class Learner {
     fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
     fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
     const std::string source = counted(static_cast<std::int64_t>(measured_), "collective");
-    for (std::size_t p = 0; p < kParameters; ++p) {
+    for (std::size_t p = 0; p < kLinkParameters; ++p) {
       links.learned.push_back({name_of_link(p), point_[p], std::sqrt(posterior_.covariance_of(p, p)),
                                effects_before_[p].sd,
                                p == kIntra ? "datasheet and the library's model" : "the library's model",
@@ -283,13 +284,13 @@ class Learner {
     for (const std::size_t p : {kIntra, kBetween}) found.effects[p].sd = std::max(effects_[p].sd, start[p]);
     found.point = start;
     found.surprise = surprise_at(found.point, found.effects);
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kLinkRounds; ++round) {
       found.seen = seen_at(found.point);
-      found.posterior = posterior_of(found.effects, found.seen, kFreedom);
+      found.posterior = posterior_of(found.effects, found.seen, kLinkFreedom);
       if (!step(&found)) break;
     }
     // What nothing was said of stays as it was.
-    for (std::size_t p = 0; p < kParameters; ++p)
+    for (std::size_t p = 0; p < kLinkParameters; ++p)
       if (!found.posterior.said[p]) found.point[p] = 0;
     return found;
   }
@@ -298,7 +299,7 @@ class Learner {
     double part = 1;
     for (int halving = 0; halving <= kHalvings; ++halving, part /= 2) {
       Point point;
-      for (std::size_t p = 0; p < kParameters; ++p)
+      for (std::size_t p = 0; p < kLinkParameters; ++p)
         point[p] = found->point[p] + part * (found->posterior.mean[p] - found->point[p]);
       const double surprise = surprise_at(point, found->effects);
       if (surprise >= found->surprise - kNothing) continue;
@@ -313,7 +314,7 @@ class Learner {
   // is likeliest of each test.
   double surprise_at(const Point& point, const std::vector<Effect>& effects) const {
     double sum = 0;
-    for (std::size_t p = 0; p < kParameters; ++p)
+    for (std::size_t p = 0; p < kLinkParameters; ++p)
       sum += std::log(effects[p].sd) + 0.5 * std::pow(point[p] / effects[p].sd, 2);
     Model model(cluster_, point);
     std::vector<double> left;
@@ -324,8 +325,8 @@ class Learner {
       sum += 0.5 * std::pow(shared / kKindSd, 2);
       for (std::size_t i = 0; i < rows_.size(); ++i)
         if (test_of(rows_[i]) == test)
-          sum += weights_[i].weight * (kFreedom + 1) / 2 *
-                 std::log1p(std::pow((left[i] - shared) / weights_[i].sd, 2) / kFreedom);
+          sum += weights_[i].weight * (kLinkFreedom + 1) / 2 *
+                 std::log1p(std::pow((left[i] - shared) / weights_[i].sd, 2) / kLinkFreedom);
     }
     return sum;
   }
@@ -338,8 +339,8 @@ class Learner {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (test_of(rows_[i]) != test) continue;
         const double variance = weights_[i].sd * weights_[i].sd;
-        const double w = weights_[i].weight * (kFreedom + 1) /
-                         (kFreedom + std::pow(left[i] - shared, 2) / variance) / variance;
+        const double w = weights_[i].weight * (kLinkFreedom + 1) /
+                         (kLinkFreedom + std::pow(left[i] - shared, 2) / variance) / variance;
         weight += w;
         sum += w * left[i];
       }
@@ -352,7 +353,7 @@ class Learner {
     constexpr double kStep = 0.08;
     std::vector<Model> models;
     models.emplace_back(cluster_, point);
-    for (std::size_t p = 0; p < kParameters; ++p) {
+    for (std::size_t p = 0; p < kLinkParameters; ++p) {
       Point up = point, down = point;
       up[p] += kStep;
       down[p] -= kStep;
@@ -365,7 +366,7 @@ class Learner {
       const auto seconds = [&](std::size_t model) { return models[model].plan(row).seconds(row.bytes); };
       Seen one{std::vector<double>(effects_.size(), 0), std::log(row.seconds / seconds(0)), weights_[i].sd,
                weights_[i].weight};
-      for (std::size_t p = 0; p < kParameters; ++p) {
+      for (std::size_t p = 0; p < kLinkParameters; ++p) {
         one.slopes[p] = std::log(seconds(1 + 2 * p) / seconds(2 + 2 * p)) / (2 * kStep);
         one.y += one.slopes[p] * point[p];
       }
@@ -383,9 +384,9 @@ class Learner {
       std::vector<Seen> others;
       for (std::size_t i = 0; i < rows_.size(); ++i)
         if (test_of(rows_[i]) != test) others.push_back(seen_[i]);
-      const Posterior posterior = posterior_of(effects_, others, kFreedom);
+      const Posterior posterior = posterior_of(effects_, others, kLinkFreedom);
       Point point{};
-      for (std::size_t p = 0; p < kParameters; ++p) point[p] = posterior.mean[p];
+      for (std::size_t p = 0; p < kLinkParameters; ++p) point[p] = posterior.mean[p];
       Model model(cluster_, point);
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (test_of(rows_[i]) != test) continue;

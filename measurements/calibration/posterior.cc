@@ -5,7 +5,7 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr int kRounds = 5;  // of weights
+constexpr int kWeightRounds = 5;  // of weights
 // As how many rows the variances that are thought of before count.
 constexpr double kScaleRows = 4;
 // An effect whose variance falls by less has nothing said of it.
@@ -45,7 +45,7 @@ Posterior posterior_of(const std::vector<Effect>& effects, const std::vector<See
   std::vector<double> weights(rows.size(), 1);
   Posterior posterior;
   posterior.mean.assign(effects.size(), 0);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kWeightRounds; ++round) {
     Eigen::MatrixXd precision = Eigen::MatrixXd::Zero(n, n);
     Eigen::VectorXd right = Eigen::VectorXd::Zero(n);
     for (Eigen::Index i = 0; i < n; ++i) {

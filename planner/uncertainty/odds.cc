@@ -9,14 +9,14 @@
 namespace orrery::planner {
 namespace {
 
-constexpr std::uint64_t kSeed = 2;
+constexpr std::uint64_t kOddsSeed = 2;
 // By draw, the factor that no mechanism explains of such a plan; 1 in the mean, and each draw beside its
 // opposite, so that so few draws favour nobody.
 std::array<double, kDraws> own_factors(const Choices& choices, double sd) {
   std::array<double, kDraws> logs{};
   const auto values = chosen(choices);
   for (std::size_t d = 0; d < kChoiceDimensions; ++d) {
-    const CounterRandom random(kSeed + d, values[d]);
+    const CounterRandom random(kOddsSeed + d, values[d]);
     for (std::size_t i = 0; i < kDraws; i += 2) {
       const double log = sd / std::sqrt(static_cast<double>(kChoiceDimensions)) * random.normal(i);
       logs[i] += log;

@@ -12,7 +12,7 @@
 namespace orrery::planner {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;
+constexpr std::uint64_t kOutlookSeed = 1;
 constexpr int kSite = kFactors, kOwn = kFactors + 1, kDimensions = kFactors + 2;
 // Beyond this the parabola is only an extrapolation: the factor stays where it is.
 constexpr double kFarthest = 2.5;
@@ -26,7 +26,7 @@ std::array<std::array<double, kDraws>, kDimensions> latin_hypercube() {
   for (int d = 0; d < kDimensions; ++d) {
     std::array<int, kDraws> slice{};
     std::iota(slice.begin(), slice.end(), 0);
-    const CounterRandom random(kSeed, static_cast<std::uint64_t>(d));
+    const CounterRandom random(kOutlookSeed, static_cast<std::uint64_t>(d));
     for (int i = kDraws - 1; i > 0; --i) {
       const auto other = static_cast<int>(random.uniform(static_cast<std::uint64_t>(i)) * (i + 1));
       std::swap(slice[static_cast<std::size_t>(i)], slice[static_cast<std::size_t>(other)]);

@@ -21,7 +21,7 @@ fs::path write_table(const std::string& name, const std::string& text) {
   return file;
 }
 
-constexpr const char* kHeader =
+constexpr const char* kCollectiveHeader =
     "source,collective,gpu,n_gpus,n_nodes,gpus_per_node,intra_link,inter_link,algo_note,size_bytes,"
     "oop_time_us,oop_busbw_GBps,ip_busbw_GBps\n";
 
@@ -45,14 +45,15 @@ TEST_CASE("published collectives: the achieved errors hold") {
 }
 
 TEST_CASE("published collectives: a row is predicted, judged, or skipped with its reason") {
-  const fs::path file = write_table(
-      "orrery_published_collectives.csv",
-      std::string(kHeader) + "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,1073741824,4000,,\n" +  // judged
-          "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,1073741824,,470,\n" +     // by its bus bandwidth
-          "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,,4000,,\n" +              // no size
-          "s,all_reduce,Abacus,8,1,8,,,,1024,4000,,\n" +                   // no such device
-          "s,all_gather,NVIDIA L40S,8,1,8,PCIe Gen4,,,1073741824,4e6,,\n"  // implausible
-  );
+  const fs::path file =
+      write_table("orrery_published_collectives.csv",
+                  std::string(kCollectiveHeader) +
+                      "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,1073741824,4000,,\n" +    // judged
+                      "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,1073741824,,470,\n" +     // by its bus bandwidth
+                      "s,all_reduce,H100 SXM,8,1,8,NVLink4,,,,4000,,\n" +              // no size
+                      "s,all_reduce,Abacus,8,1,8,,,,1024,4000,,\n" +                   // no such device
+                      "s,all_gather,NVIDIA L40S,8,1,8,PCIe Gen4,,,1073741824,4e6,,\n"  // implausible
+      );
   const PublishedCollectives result = validate_published_collectives({file.string()});
   REQUIRE(result.rows.size() == 5);
   CHECK(result.all.rows == 2);

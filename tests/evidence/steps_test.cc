@@ -23,13 +23,13 @@ using namespace orrery::evidence;
 
 namespace {
 
-constexpr const char* kHeader =
+constexpr const char* kStepHeader =
     "source,framework,date,model,n_layers,hidden,n_heads,seq_len_tokens,gpu,n_gpus,gpus_per_node,precision,"
     "tp,"
     "pp,vp_interleave,dp,gbs_sequences,mbs_sequences,act_recompute,step_time_s,inter_link,vocab,notes\n";
 
 CsvTable table(const std::string& row) {
-  return parse_csv(kHeader + row + "\n", "steps.csv");
+  return parse_csv(kStepHeader + row + "\n", "steps.csv");
 }
 
 }  // namespace
@@ -432,7 +432,7 @@ TEST_CASE("tables of several kinds are judged side by side") {
   const std::string steps = (folder / "orrery_mixed_steps.csv").string();
   const std::string scaling = (folder / "orrery_mixed_scaling.csv").string();
   write_file_atomically(steps,
-                        std::string(kHeader) +
+                        std::string(kStepHeader) +
                             "x,Megatron-LM,2022-05,GPT 22B,48,6144,64,2048,A100-80GB SXM,8,8,fp16,8,1,,1,4,"
                             "4,full,1.42,,51200,\n");
   write_file_atomically(scaling,

@@ -10,9 +10,9 @@ using namespace orrery::serve;
 
 namespace {
 
-const Query kSmall = {{"workload", "gpt2"}, {"cluster", "dgx-a100"}, {"gpus", "8"}, {"global_batch", "64"}};
+const Query kAsked = {{"workload", "gpt2"}, {"cluster", "dgx-a100"}, {"gpus", "8"}, {"global_batch", "64"}};
 
-Query with(std::string key, std::string value, Query query = kSmall) {
+Query with(std::string key, std::string value, Query query = kAsked) {
   for (auto& [known, old] : query)
     if (known == key) {
       old = value;
@@ -44,7 +44,7 @@ TEST_CASE("hardware is asked for as a multiple, and another device stands in the
   CHECK(other.cluster.groups[0].node.price_usd_per_device_hour ==
         other.cluster.profile_of(0).price_usd_per_hour);
   CHECK(other.cluster.groups[0].node.intra.bandwidth_bytes_per_s ==
-        read_question(kSmall).question.job->cluster.groups[0].node.intra.bandwidth_bytes_per_s);
+        read_question(kAsked).question.job->cluster.groups[0].node.intra.bandwidth_bytes_per_s);
   // V100 has no bf16: what precision is meant follows the device that is there.
   CHECK(read_question(with("device", "v100-sxm2-32g")).question.job->training.precision == DType::fp16);
   CHECK_THROWS_WITH(read_question(with("device", "mi300x-192g")), Catch::Contains("another make"));
@@ -92,15 +92,15 @@ TEST_CASE("sizes of live questions are bounded") {
   CHECK_THROWS_WITH(read_question(with("mtbf_device_hours", "0")), Catch::Contains("from 1"));
   CHECK_THROWS_WITH(read_question(with("amount", "1e10")), Catch::Contains("without `mtbf_device_hours`"));
   CHECK_THROWS_WITH(check_keys(with("workload", std::string(65, 'x'))), Catch::Contains("too long"));
-  Query twice = kSmall;
+  Query twice = kAsked;
   twice.push_back(twice.front());
   CHECK_THROWS_WITH(check_keys(twice), Catch::Contains("twice"));
 }
 
 TEST_CASE("the order of a question's keys says nothing") {
-  Query other(kSmall.rbegin(), kSmall.rend());
-  CHECK(canonical(other) == canonical(kSmall));
-  CHECK(canonical(with("gpus", "4")) != canonical(kSmall));
+  Query other(kAsked.rbegin(), kAsked.rend());
+  CHECK(canonical(other) == canonical(kAsked));
+  CHECK(canonical(with("gpus", "4")) != canonical(kAsked));
 }
 
 TEST_CASE("a query is decoded, and refused where it cannot be") {

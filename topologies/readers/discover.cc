@@ -49,13 +49,6 @@ std::string cpuinfo_value(const std::string& cpuinfo, std::string_view key) {
   return {};
 }
 
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
 double number_or_zero(const std::string& text) {
   const double value = std::strtod(text.c_str(), nullptr);
   return value > 0 && value < 1e18 ? value : 0;

@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/discover.h"
 #include "topologies/readers/gpu_node.h"
@@ -155,13 +155,6 @@ void count_nvlinks(const std::vector<Gpu>& gpus, GpuNode& node) {
   }
   node.switch_links = fewest;
   node.mesh_links = agreed_links(std::move(mesh), devices);
-}
-
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
 }
 
 int numa_node(const std::filesystem::path& device) {

@@ -23,7 +23,7 @@ struct Place {
   std::vector<const XmlElement*> ancestors;  // from <system> down to the <pci> of the device
   int cpu = 0;
 };
-struct Gpu {
+struct GpuElement {
   const XmlElement* element;
   const XmlElement* pci;  // may be null: C2C systems hang GPUs elsewhere
   Place place;
@@ -106,14 +106,14 @@ class Dump {
     for (const XmlElement& child : at.children) walk(child, place, pci);
   }
 
-  SeenGpu seen(const Gpu& gpu) const {
+  SeenGpu seen(const GpuElement& gpu) const {
     return {.pci_id = gpu.pci != nullptr ? hexadecimal(*gpu.pci, "device") : 0,
             .compute_capability = integer(*gpu.element, "sm", 0)};
   }
 
   void read_device(const std::string& asked, GpuNode& node) const {
     std::string named;
-    for (const Gpu& gpu : gpus_) {
+    for (const GpuElement& gpu : gpus_) {
       const std::optional<std::string> found = device_of(seen(gpu));
       if (!found && asked.empty())
         fail(*gpu.element, unknown_gpu(seen(gpu)), "expected " + expected_device(seen(gpu)));
@@ -182,7 +182,7 @@ class Dump {
   void read_pcie(double stated_bytes_per_s, GpuNode& node) const {
     double slowest = 0;
     bool unknown = false;
-    for (const Gpu& gpu : gpus_) {
+    for (const GpuElement& gpu : gpus_) {
       node.host_bridge.push_back(gpu.place.cpu);
       for (const XmlElement* above : gpu.place.ancestors) {
         if (above->name != "pci") continue;
@@ -238,7 +238,7 @@ class Dump {
       if (integer(*port.element, "gdr", 0) == 0) node.direct = false;
       if (port.element->attribute("name").substr(0, 3) != "mlx") node.infiniband = false;
     }
-    for (const Gpu& gpu : gpus_) {
+    for (const GpuElement& gpu : gpus_) {
       std::vector<int> distances;
       for (const Port& port : ports_) {
         const auto& a = gpu.place.ancestors;
@@ -254,7 +254,7 @@ class Dump {
   std::string_view file_;
   const XmlElement* first_cpu_ = nullptr;
   std::size_t cpus_ = 0;
-  std::vector<Gpu> gpus_;
+  std::vector<GpuElement> gpus_;
   std::vector<Port> ports_;
 };
 

@@ -99,6 +99,12 @@ inline double weighted_sum(const std::vector<double>& y, const std::vector<float
   return sum;
 }
 
+using Doubles = std::vector<double>;
+
+inline Doubles doubles(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
 // d(weights . f(x))/dx by central differences of a double-precision f.
 inline std::vector<double> numeric_gradient(
     const std::vector<float>& x, const std::vector<float>& weights,

@@ -9,12 +9,6 @@
 namespace orrery::exec::test {
 namespace {
 
-using Doubles = std::vector<double>;
-
-Doubles doubles(const std::vector<float>& values) {
-  return {values.begin(), values.end()};
-}
-
 struct Net {
   WindowSize size;
   std::size_t inputs() const { return static_cast<std::size_t>(size.batch * size.image.input.elements()); }

@@ -8,8 +8,6 @@
 namespace orrery::exec::test {
 namespace {
 
-using Doubles = std::vector<double>;
-
 Doubles norm_reference(NormKind kind, const Doubles& x, const std::vector<float>& weight,
                        const std::vector<float>& bias, int rows, int columns, double epsilon) {
   Doubles y(x.size());
@@ -65,10 +63,6 @@ Doubles attention_reference(const AttentionSize& s, const Doubles& qkv) {
         }
       }
   return out;
-}
-
-Doubles doubles(const std::vector<float>& values) {
-  return {values.begin(), values.end()};
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ constexpr double kB = 0.1, kRate = 10;
 constexpr double kTolerance = 5e-4;
 constexpr double kRounding = 6e-8;  // of a weight in fp32, which its change is read from
 
-using Values = std::vector<double>;
+using Doubles = std::vector<double>;
 
 // A model as it is trained on one rank.
 class Trained {
@@ -49,7 +49,7 @@ class Trained {
   Parameters& parameters() { return interpreter_.parameters(); }
   const Parameters& parameters() const { return const_cast<Trained*>(this)->interpreter_.parameters(); }
 
-  Values values(const HeldTensor& tensor) const {
+  Doubles values(const HeldTensor& tensor) const {
     std::vector<float> all;
     if (tensor.frozen) {
       all = parameters().frozen().values(tensor, {0, tensor.elements});
@@ -59,7 +59,7 @@ class Trained {
     }
     return {all.begin(), all.end()};
   }
-  void set(const HeldTensor& tensor, const Values& to) {
+  void set(const HeldTensor& tensor, const Doubles& to) {
     float* into = parameters().weights(tensor.bucket) + tensor.offset;
     for (std::size_t i = 0; i < to.size(); ++i) into[i] = static_cast<float>(to[i]);
   }
@@ -73,36 +73,36 @@ class Trained {
 };
 
 // Outputs x inputs, whichever way it is stored.
-Values turned(const Values& stored, bool out_by_in, std::size_t out, std::size_t in) {
+Doubles turned(const Doubles& stored, bool out_by_in, std::size_t out, std::size_t in) {
   if (out_by_in) return stored;
-  Values result(stored.size());
+  Doubles result(stored.size());
   for (std::size_t o = 0; o < out; ++o)
     for (std::size_t k = 0; k < in; ++k) result[o * in + k] = stored[k * out + o];
   return result;
 }
-Values turned_back(const Values& matrix, bool out_by_in, std::size_t out, std::size_t in) {
+Doubles turned_back(const Doubles& matrix, bool out_by_in, std::size_t out, std::size_t in) {
   return turned(matrix, out_by_in, in, out);
 }
 
 // a (n x k) times b (k x m).
-Values product(const Values& a, const Values& b, std::size_t n, std::size_t k, std::size_t m) {
-  Values result(n * m, 0.0);
+Doubles product(const Doubles& a, const Doubles& b, std::size_t n, std::size_t k, std::size_t m) {
+  Doubles result(n * m, 0.0);
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t l = 0; l < k; ++l)
       for (std::size_t j = 0; j < m; ++j) result[i * m + j] += a[i * k + l] * b[l * m + j];
   return result;
 }
-Values transposed(const Values& a, std::size_t rows, std::size_t columns) {
+Doubles transposed(const Doubles& a, std::size_t rows, std::size_t columns) {
   return turned(a, false, columns, rows);
 }
 
-double norm(const Values& a) {
+double norm(const Doubles& a) {
   double sum = 0;
   for (const double x : a) sum += x * x;
   return std::sqrt(sum);
 }
-Values difference(const Values& a, const Values& b) {
-  Values result(a.size());
+Doubles difference(const Doubles& a, const Doubles& b) {
+  Doubles result(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) result[i] = a[i] - b[i];
   return result;
 }
@@ -138,8 +138,8 @@ std::vector<Pair> pairs_of(const Trained& tuned) {
 
 // What a pair says at one time.
 struct Snapshot {
-  Values weight, a, b, magnitude;  // the weight outputs x inputs
-  Values sum, lengths;             // W + s B A, and of each of its outputs the length
+  Doubles weight, a, b, magnitude;  // the weight outputs x inputs
+  Doubles sum, lengths;             // W + s B A, and of each of its outputs the length
 
   Snapshot(const Trained& tuned, const Pair& pair)
       : weight(turned(tuned.values(*pair.weight), pair.out_by_in, pair.out, pair.in)),
@@ -153,8 +153,8 @@ struct Snapshot {
                               sum.begin() + static_cast<std::ptrdiff_t>((o + 1) * pair.in)}));
   }
   double factor(std::size_t o) const { return magnitude.empty() ? 1 : magnitude[o] / lengths[o]; }
-  Values merged(std::size_t in) const {
-    Values result = sum;
+  Doubles merged(std::size_t in) const {
+    Doubles result = sum;
     for (std::size_t i = 0; i < result.size(); ++i) result[i] *= factor(i / in);
     return result;
   }
@@ -169,9 +169,9 @@ class Check {
       fault_ = fmt::format("{}: {} instead of {}", what, seen, expected);
   }
   // What a gradient made of a tensor in a step.
-  void near(const std::string& what, const Values& before, const Values& after, const Values& gradient,
+  void near(const std::string& what, const Doubles& before, const Doubles& after, const Doubles& gradient,
             double rate) {
-    Values expected = gradient;
+    Doubles expected = gradient;
     for (double& x : expected) x *= -rate;
     const double least = norm(expected);
     const double error = norm(difference(difference(after, before), expected));
@@ -189,10 +189,10 @@ class Check {
   double worst_ = 0;
 };
 
-void check_pair(const Trained& tuned, const Pair& pair, const Snapshot& before, const Values& of_weight,
+void check_pair(const Trained& tuned, const Pair& pair, const Snapshot& before, const Doubles& of_weight,
                 Check* check) {
   const double s = tuned.scale(), rate = tuned.rate();
-  Values direction = of_weight, of_magnitude(pair.out, 0.0);
+  Doubles direction = of_weight, of_magnitude(pair.out, 0.0);
   for (std::size_t i = 0; i < direction.size(); ++i) {
     const std::size_t o = i / pair.in;
     of_magnitude[o] += of_weight[i] * before.sum[i] / before.lengths[o];
@@ -223,7 +223,7 @@ int check_case(const std::string& name, bool llama, const FineTuning& tuning, Co
   const CounterRandom random(1, 2);
   std::uint64_t next = 0;
   for (const Pair& pair : pairs) {
-    Values b = tuned.values(*pair.b);
+    Doubles b = tuned.values(*pair.b);
     for (double& x : b) x = kB * random.normal(next++);
     tuned.set(*pair.b, b);
   }
@@ -233,7 +233,7 @@ int check_case(const std::string& name, bool llama, const FineTuning& tuning, Co
   std::map<std::string, const HeldTensor*> whole;  // of the model that all is trained of
   for (const HeldTensor& tensor : merged.parameters().held()) whole[tensor.name()] = &tensor;
   std::vector<Snapshot> before;
-  std::map<std::string, Values> rest;
+  std::map<std::string, Doubles> rest;
   for (const std::vector<HeldTensor>* held :
        {&tuned.parameters().held(), &tuned.parameters().frozen().held()})
     for (const HeldTensor& tensor : *held)
@@ -246,12 +246,12 @@ int check_case(const std::string& name, bool llama, const FineTuning& tuning, Co
     merged.set(*whole.at(pair.weight->name()),
                turned_back(before.back().merged(pair.in), pair.out_by_in, pair.out, pair.in));
   }
-  std::map<std::string, Values> from;
+  std::map<std::string, Doubles> from;
   for (const auto& [tensor, at] : whole) from[tensor] = merged.values(*at);
   Check check(name);
   check.near("loss", tuned.step(kBefore), merged.step(kBefore), 1e-5);
   const auto gradient = [&](const std::string& tensor) {
-    Values g = difference(from.at(tensor), merged.values(*whole.at(tensor)));
+    Doubles g = difference(from.at(tensor), merged.values(*whole.at(tensor)));
     for (double& x : g) x /= merged.rate();
     return g;
   };

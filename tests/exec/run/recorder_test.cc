@@ -77,7 +77,7 @@ TEST_CASE("what a rank has noted arrives as it was, and what is cut off is an er
 }
 
 TEST_CASE("a step ends with its last rank, and busy seconds are of the steps that were kept") {
-  const Plan plan{test::make_job("gpt2", "dgx-a100", 1, 1, 16), Choices{}};
+  const Plan plan{orrery::test::make_job("gpt2", "dgx-a100", 1, 1, 16), Choices{}};
   const std::vector<Program> programs = {lower(plan, 0)};
   const std::vector<Instruction>& all = programs[0].instructions;
   const auto computes = std::find_if(all.begin(), all.end(), [](const Instruction& instruction) {

@@ -96,7 +96,7 @@ TEST_CASE("where activations fill the first stages, the cut that fits moves to t
   CHECK(predict_memory(Plan{job, choices}).fits());
 }
 
-void check_bounds(std::uint64_t of_each) {
+void check_cut_bounds(std::uint64_t of_each) {
   const std::vector<std::shared_ptr<Job>> jobs = {
       make_job("resnet50", "v100-ib100", 4, 64, 0), make_job("vgg16", "v100-ib100", 4, 64, 0),
       make_job("vgg16", "pcie-4090", 8, 64, 0), make_job("dlrm", "dgx-a100", 4, 1024, 0)};
@@ -131,12 +131,12 @@ void check_bounds(std::uint64_t of_each) {
 }
 
 TEST_CASE("the lower bound holds for pipelines of heterogeneous layers, and the estimate is near") {
-  check_bounds(40);
+  check_cut_bounds(40);
 }
 
 // Some minutes: test_planner "[.long]".
 TEST_CASE("the lower bound holds for thousands of pipelines of heterogeneous layers", "[.long]") {
-  check_bounds(800);
+  check_cut_bounds(800);
 }
 
 }  // namespace
