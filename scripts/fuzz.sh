@@ -18,7 +18,7 @@ is_wanted() { [ ${#wanted[@]} -eq 0 ] || [[ " ${wanted[*]} " == *" $1 "* ]]; }
 command -v clang++-16 >/dev/null || scripts/install.sh
 if [ ! -f "$build/build.ninja" ]; then
   cmake --preset tidy -B "$build" -DORRERY_FUZZ=ON -DORRERY_SANITIZE=address,undefined,fuzzer-no-link -DORRERY_MPI=OFF \
-    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 \
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=40 \
     -DCMAKE_CXX_CLANG_TIDY= -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" >"$log" || { cat "$log" >&2; exit 1; }
 fi
 # What a target may keep: reports of leaks cost a tenth of the time, and the tests under ASan have them.

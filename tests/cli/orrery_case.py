@@ -11,6 +11,12 @@ import unittest
 ORRERY = os.environ["ORRERY"]
 SOURCE = pathlib.Path(os.environ.get("ORRERY_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
 
+
+def walked(grid, nth):
+    """What of a long grid a test walks, as tests/support/walked.h says: all of it, with ORRERY_SHORT set every `nth`."""
+    return grid[::nth] if "ORRERY_SHORT" in os.environ else grid
+
+
 NUMBER, TEXT, FLAG, COUNT = "number", "text", "flag", "count"
 PLAN_FIELDS = {
     "tp": COUNT, "pp": COUNT, "dp": COUNT, "cp": COUNT, "ep": COUNT, "micro_batch": COUNT, "micro_batches": COUNT,

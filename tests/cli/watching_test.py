@@ -10,6 +10,7 @@ import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checkpoint_test import GPT2 as GPT2_WITH_DROPOUT, TrainingCase
+from orrery_case import walked
 
 LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
          "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64}
@@ -80,11 +81,14 @@ class Watching(TrainingCase):
                  ("ep2", MIXTRAL, ["--gpus", "2", "--dp", "2", "--ep", "2"]), ("bert", BERT, ["--gpus", "2", "--tp", "2"]),
                  ("servers", GPT2, ["--gpus", "2", "--dp", "2", "--sync", "parameter-server", "--servers", "1"]),
                  ("int8", GPT2, ["--gpus", "2", "--dp", "2", "--grad-compression", "int8"])]
+        also_trained = walked(plans, 3)
         for name, model, options in plans:
             with self.subTest(name):
                 plan = self.plan(name, *options, model=model)
                 run = self.train(plan, 3, "--data", self.text, "--eval-data", self.text, "--eval-batches", 3, *STILL)
                 self.assert_close([run["evaluations"][0]["loss"]], [sum(run["loss"]) / 3], 2e-6)
+                if (name, model, options) not in also_trained:
+                    continue
                 # And it changes nothing of what is trained.
                 watched = self.train(plan, 4, "--data", self.text, "--eval-data", self.text, "--eval-every", 1)
                 alone = self.train(plan, 4, "--data", self.text)
