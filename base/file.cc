@@ -33,7 +33,7 @@ std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
   return content;
 }
 
-std::string first_line(const std::filesystem::path& path) {
+std::string first_line(const fs::path& path) {
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);

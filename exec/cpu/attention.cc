@@ -12,10 +12,6 @@
 namespace orrery::exec::cpu {
 namespace {
 
-// Queries a block: large enough for the products, small enough that a block of scores stays in the
-// second-level cache and that little above the diagonal is computed in vain.
-constexpr int kQueryBlock = 64;
-
 // Pointers into one sequence's rows, and one head's columns of them.
 struct Head {
   const float* q;

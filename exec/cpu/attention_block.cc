@@ -11,8 +11,6 @@
 namespace orrery::exec::cpu {
 namespace {
 
-constexpr int kQueriesAtOnce = 64;
-
 // Where one head of one sequence begins in each tensor.
 struct HeadAt {
   std::int64_t queries;     // in qkv and dqkv
@@ -38,14 +36,14 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
   const int key_stride = s.kv_heads * s.head_dim;
   const int width = s.heads * s.head_dim;
   const float scale = s.score_scale();
-  std::vector<float> scores(static_cast<std::size_t>(kQueriesAtOnce) * block.keys);
-  std::vector<float> result(static_cast<std::size_t>(kQueriesAtOnce) * s.head_dim);
+  std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
+  std::vector<float> result(static_cast<std::size_t>(kQueryBlock) * s.head_dim);
   AttentionMask mask(s);
   for (int b = 0; b < s.batch; ++b) {
     for (int h = 0; h < s.heads; ++h) {
       const HeadAt at = head_at(s, b, h);
-      for (int begin = block.query_begin; begin < s.seq; begin += kQueriesAtOnce) {
-        const int queries = std::min(kQueriesAtOnce, s.seq - begin);
+      for (int begin = block.query_begin; begin < s.seq; begin += kQueryBlock) {
+        const int queries = std::min(kQueryBlock, s.seq - begin);
         gemm(false, true, queries, block.keys, s.head_dim, scale,
              qkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride, keys + at.keys, key_stride,
              0, scores.data(), block.keys);
@@ -85,7 +83,7 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
   const int key_stride = s.kv_heads * s.head_dim;
   const int width = s.heads * s.head_dim;
   const float scale = s.score_scale();
-  std::vector<float> scores(static_cast<std::size_t>(kQueriesAtOnce) * block.keys);
+  std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
   std::vector<float> dscores(scores.size());
   std::vector<float> slopes(s.softcap > 0 ? static_cast<std::size_t>(block.keys) : 0);
   AttentionMask mask(s);
@@ -96,8 +94,8 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
   for (int b = 0; b < s.batch; ++b) {
     for (int h = 0; h < s.heads; ++h) {
       const HeadAt at = head_at(s, b, h);
-      for (int begin = block.query_begin; begin < s.seq; begin += kQueriesAtOnce) {
-        const int queries = std::min(kQueriesAtOnce, s.seq - begin);
+      for (int begin = block.query_begin; begin < s.seq; begin += kQueryBlock) {
+        const int queries = std::min(kQueryBlock, s.seq - begin);
         const float* q = qkv + at.queries + static_cast<std::int64_t>(begin) * stride;
         const float* o = out + at.out + static_cast<std::int64_t>(begin) * width;
         const float* d = dout + at.out + static_cast<std::int64_t>(begin) * width;

@@ -24,7 +24,6 @@ using planner::Factor;
 constexpr double kShapeSd = 0.12;
 // Of a bound on what a launch takes.
 constexpr double kHostSd = 0.3;
-constexpr double kKernelFreedom = 8;
 // Shorter products are a kernel's start and end; thin ones, that reach less of the peak, are as fast as a
 // library's choice of kernels happens to be (0.2 to 3 times as predicted in traces of recommendation models,
 // where those above are within a fifth).
@@ -105,7 +104,7 @@ HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& 
     std::vector<Seen> others;
     for (std::size_t i = 0; i < rows.size(); ++i)
       if (folds[i] != fold) others.push_back(rows[i].seen);
-    const Posterior posterior = posterior_of(effects, others, kKernelFreedom);
+    const Posterior posterior = posterior_of(effects, others, kNoiseFreedom);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (folds[i] != fold) continue;
       const Row& row = rows[i];
@@ -154,7 +153,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
   kernels.held_out = held_out;
   if (named) kernels.runtime = job.runtime.name;
   if (seen.empty()) return kernels;
-  const Posterior posterior = posterior_of(effects, seen, kKernelFreedom);
+  const Posterior posterior = posterior_of(effects, seen, kNoiseFreedom);
   const auto learn = [&](KernelParameter p, Foundation before, const std::string& source) {
     kernels.learned.push_back({effects[p].name, posterior.mean[p], std::sqrt(posterior.covariance_of(p, p)),
                                effects[p].sd, std::string(name_of(before)),

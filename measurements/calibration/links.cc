@@ -41,7 +41,6 @@ constexpr double kLargeSd = 0.03, kSmallSd = 0.1, kBetweenSd = 0.3;
 constexpr double kLargeRate = 0.9, kSmallTime = 1.25;
 // Sizes of one test say nearly the same again: n count as n to this power.
 constexpr double kTestPower = 0.5;
-constexpr double kLinkFreedom = 8;
 constexpr int kLinkRounds = 12, kHalvings = 4;
 // Logarithms of how slow networks may be, from which the fit is begun: where something else is the bottleneck
 // by what is thought, a slower network changes nothing at first, and nothing would be learned of it. Few
@@ -286,7 +285,7 @@ class Learner {
     found.surprise = surprise_at(found.point, found.effects);
     for (int round = 0; round < kLinkRounds; ++round) {
       found.seen = seen_at(found.point);
-      found.posterior = posterior_of(found.effects, found.seen, kLinkFreedom);
+      found.posterior = posterior_of(found.effects, found.seen, kNoiseFreedom);
       if (!step(&found)) break;
     }
     // What nothing was said of stays as it was.
@@ -325,8 +324,8 @@ class Learner {
       sum += 0.5 * std::pow(shared / kKindSd, 2);
       for (std::size_t i = 0; i < rows_.size(); ++i)
         if (test_of(rows_[i]) == test)
-          sum += weights_[i].weight * (kLinkFreedom + 1) / 2 *
-                 std::log1p(std::pow((left[i] - shared) / weights_[i].sd, 2) / kLinkFreedom);
+          sum += weights_[i].weight * (kNoiseFreedom + 1) / 2 *
+                 std::log1p(std::pow((left[i] - shared) / weights_[i].sd, 2) / kNoiseFreedom);
     }
     return sum;
   }
@@ -339,8 +338,8 @@ class Learner {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (test_of(rows_[i]) != test) continue;
         const double variance = weights_[i].sd * weights_[i].sd;
-        const double w = weights_[i].weight * (kLinkFreedom + 1) /
-                         (kLinkFreedom + std::pow(left[i] - shared, 2) / variance) / variance;
+        const double w = weights_[i].weight * (kNoiseFreedom + 1) /
+                         (kNoiseFreedom + std::pow(left[i] - shared, 2) / variance) / variance;
         weight += w;
         sum += w * left[i];
       }
@@ -384,7 +383,7 @@ class Learner {
       std::vector<Seen> others;
       for (std::size_t i = 0; i < rows_.size(); ++i)
         if (test_of(rows_[i]) != test) others.push_back(seen_[i]);
-      const Posterior posterior = posterior_of(effects_, others, kLinkFreedom);
+      const Posterior posterior = posterior_of(effects_, others, kNoiseFreedom);
       Point point{};
       for (std::size_t p = 0; p < kLinkParameters; ++p) point[p] = posterior.mean[p];
       Model model(cluster_, point);

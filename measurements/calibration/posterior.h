@@ -32,6 +32,9 @@ struct Posterior {
   double variance_of(const std::vector<double>& slopes) const;  // without noise
 };
 
+// Of the noise of what people measure: rows that are far off pull little.
+inline constexpr double kNoiseFreedom = 8;
+
 // Noise has Student's t with `freedom` degrees of freedom, by weights. `covariance` is scaled.
 Posterior posterior_of(const std::vector<Effect>& effects, const std::vector<Seen>& rows, double freedom);
 

@@ -18,7 +18,6 @@ using planner::World;
 
 constexpr std::size_t kSite = kFactors;
 constexpr double kStep = 0.04;  // of a factor's logarithm, for a slope
-constexpr double kStepFreedom = 8;
 constexpr int kStepRounds = 4;
 constexpr std::size_t kMostPlans = 64;  // that stand for all
 // A factor that no profile leaves uncertain (measured by our own executor) still has a little.
@@ -55,7 +54,7 @@ StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std:
   posterior_.mean.assign(effects_.size(), 0);
   for (int round = 0; round < kStepRounds; ++round) {
     seen_ = seen_at(posterior_.mean);
-    posterior_ = posterior_of(effects_, seen_, kStepFreedom);
+    posterior_ = posterior_of(effects_, seen_, kNoiseFreedom);
   }
 }
 
@@ -142,7 +141,7 @@ HeldOut StepFit::held_out() const {
     std::vector<Seen> others;
     for (std::size_t i = 0; i < rows_.size(); ++i)
       if (folds[i] != fold) others.push_back(seen_[i]);
-    const Posterior posterior = posterior_of(effects_, others, kStepFreedom);
+    const Posterior posterior = posterior_of(effects_, others, kNoiseFreedom);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (folds[i] != fold) continue;
       const Prediction predicted = predict_by(posterior, rows_[i]);

@@ -402,7 +402,7 @@ TEST_CASE("no pinned tensor parallelism is faster than what is proven of all of 
     options.rank = Rank::nominal;
     const SearchResult all = planner::search(job, {}, options);
     const double best_s = all.plans.front().step_time_s();
-    for (const int tp : {2, 8, 16, 32}) {
+    for (const int tp : {2, 8, 16, 32}) {  // in CI those that the tables are split over
       if (tp > devices || !walked(static_cast<std::size_t>(tp), 16)) continue;
       Pins pins;
       pins.tp = tp;
