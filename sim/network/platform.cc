@@ -7,9 +7,10 @@
 namespace orrery::sim {
 namespace {
 
-// Looked for where the RUNPATH of the program, or of the Python module, says.
+// Looked for where the RUNPATH of the program, or of the Python module, says. Symbols are bound at once: each
+// fork would look up anew what was left for later.
 PlatformMaker find_maker() {
-  void* module = dlopen("liborrery-simgrid.so", RTLD_LAZY | RTLD_LOCAL);
+  void* module = dlopen("liborrery-simgrid.so", RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) throw InternalError(std::string("SimGrid cannot be loaded: ") + dlerror());
   void* maker = dlsym(module, kPlatformSymbol);
   ORRERY_CHECK(maker != nullptr, "liborrery-simgrid.so is of another version");

@@ -110,6 +110,7 @@ class Traces(OrreryCase):
         for name, tp in (("a", 2), ("b", 4)):
             plan = list(PLAN)
             plan[plan.index("--tp") + 1], plan[plan.index("--dp") + 1] = tp, 8 // tp
+            plan[plan.index("--global-batch") + 1] = 8
             self.done(*plan, "--out", f"{name}.textproto")
             self.done("simulate", f"{name}.textproto", "--fold", "off", "--trace", f"{name}.json")
         same = self.json("trace-diff", "a.json", "a.json", "--tolerance", 0)

@@ -15,6 +15,7 @@ std::unique_ptr<Communicator> beneath_device(Communicator& world);
 // plans that differ; rank 0 prints.
 // `which`: "equivalence" (all), "smoke" (the first three), "vit" (vision transformers), "rehearsal" (those of
 // a form that only tests know) or "random" (drawn ones, of which there are as many series as numbers).
+// `series`: also which half of all plans is walked where time is counted (tests/support/walked.h).
 int check_equivalence(Communicator& world, const std::string& which, std::uint64_t series = 0);
 
 // Begins with parameters that differ between the ranks. Returns the number of forms that do not agree in the

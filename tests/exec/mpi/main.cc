@@ -3,6 +3,7 @@
 // mpirun. cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   const orrery::exec::MpiWorld mpi(&argc, &argv);
   const std::string_view what = argc > 1 ? argv[1] : "";
   const bool cut = argc > 2 && std::string_view(argv[2]) == "cut";
+  const std::uint64_t series = cut ? 1 : argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
   try {
     const auto world = orrery::exec::make_communicator(
         mpi.transport(cut ? orrery::exec::Cutting::always : orrery::exec::Cutting::never));
@@ -46,10 +48,7 @@ int main(int argc, char** argv) {
     else if (what == "asynchronous")
       return orrery::exec::test::check_asynchronous(*world) == 0 ? 0 : 1;
     else
-      return orrery::exec::test::check_equivalence(*world, std::string(what),
-                                                   argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0) == 0
-                 ? 0
-                 : 1;
+      return orrery::exec::test::check_equivalence(*world, std::string(what), series) == 0 ? 0 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "rank {}: {}\n", mpi.rank(), error.what());
     std::fflush(nullptr);

@@ -115,7 +115,7 @@ std::shared_ptr<Job> heterogeneous_job(const std::string& workload, int of_each,
 
 void check_exhaustive(const std::vector<Question>& questions) {
   for (std::size_t q = 0; q < questions.size(); ++q) {
-    if (!walked(q, 2)) continue;
+    if (!walked(q, 3)) continue;
     const Question& question = questions[q];
     const SearchResult result = planner::search(question.job, question.pins, exhaustive_options());
     INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
