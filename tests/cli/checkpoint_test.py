@@ -71,8 +71,8 @@ class Checkpoints(TrainingCase):
 
     def test_another_plan_goes_on_as_if_it_were_one(self):
         whole = self.train(self.plan("one", "--gpus", "1", "--micro-batch", "8"), 4)
-        for before, after in (("zero1", "tp2"), ("tp2", "pp2"), ("pp2", "dualpipe"), ("dualpipe", "zero3"),
-                              ("zero3", "tp2dp2"), ("tp2dp2", "dp2")):
+        for before, after in walked((("zero1", "tp2"), ("tp2", "pp2"), ("pp2", "dualpipe"), ("dualpipe", "zero3"),
+                                     ("zero3", "tp2dp2"), ("tp2dp2", "dp2")), 2):
             with self.subTest(f"{before} to {after}"):
                 folder = self.folder / f"{before}-{after}"
                 options = ["--checkpoint-dir", folder]

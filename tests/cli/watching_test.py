@@ -81,8 +81,8 @@ class Watching(TrainingCase):
                  ("ep2", MIXTRAL, ["--gpus", "2", "--dp", "2", "--ep", "2"]), ("bert", BERT, ["--gpus", "2", "--tp", "2"]),
                  ("servers", GPT2, ["--gpus", "2", "--dp", "2", "--sync", "parameter-server", "--servers", "1"]),
                  ("int8", GPT2, ["--gpus", "2", "--dp", "2", "--grad-compression", "int8"])]
-        also_trained = walked(plans, 3)
-        for name, model, options in plans:
+        also_trained = walked(plans, 4)
+        for name, model, options in walked(plans, 2):
             with self.subTest(name):
                 plan = self.plan(name, *options, model=model)
                 run = self.train(plan, 3, "--data", self.text, "--eval-data", self.text, "--eval-batches", 3, *STILL)
