@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "program/forms.h"
+#include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/plan.h"
 #include "program/schedule.h"

@@ -10,16 +10,14 @@
 namespace orrery {
 
 // Projections that adapters may stand beside, as bits of FineTuning::targets.
-enum Projection : std::uint8_t {
-  kQuery = 1,
-  kKey = 2,
-  kValue = 4,
-  kOutput = 8,
-  kGate = 16,
-  kUp = 32,
-  kDown = 64,
-  kAllProjections = 127,
-};
+inline constexpr std::uint8_t kQuery = 1;
+inline constexpr std::uint8_t kKey = 2;
+inline constexpr std::uint8_t kValue = 4;
+inline constexpr std::uint8_t kOutput = 8;
+inline constexpr std::uint8_t kGate = 16;
+inline constexpr std::uint8_t kUp = 32;
+inline constexpr std::uint8_t kDown = 64;
+inline constexpr std::uint8_t kAllProjections = 127;
 // From a list separated by commas or spaces: q k v o gate up down; qkv and all; and what PEFT (q_proj,
 // gate_proj, all-linear, …) and Megatron (linear_qkv, linear_proj, linear_fc1, linear_fc2) call them. Throws
 // UserError.

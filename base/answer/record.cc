@@ -126,7 +126,7 @@ Json Fields::schema_of(const Entry& entry, Json& definitions) {
   shape["description"] = entry.meaning;
   // A field's own word counts: "" is no unit, whatever its neighbours have.
   if (!shape.contains("x-unit")) shape["x-unit"] = entry.unit;
-  if (shape["x-unit"] == "") shape.erase("x-unit");
+  if (shape["x-unit"].get_ref<const std::string&>().empty()) shape.erase("x-unit");
   return shape;
 }
 
@@ -145,7 +145,7 @@ std::vector<std::string> Fields::required() const {
 }
 
 Json Fields::schema(Json& definitions) const {
-  const Json reference = {{"$ref", "#/$defs/" + name_}};
+  Json reference = {{"$ref", "#/$defs/" + name_}};
   if (!name_.empty() && definitions.contains(name_)) {
     // Another record of that name would stand for this one. Empty: this one holds itself.
     const Json& known = definitions[name_];

@@ -4,8 +4,8 @@
 
 namespace orrery::internal {
 
-int TowerBuilder::add(OperatorKind kind, const std::string& name, std::vector<int> inputs, std::int64_t out,
-                      double vector_elements) {
+int TowerBuilder::add(OperatorKind kind, const std::string& name, const std::vector<int>& inputs,
+                      std::int64_t out, double vector_elements) {
   Operator op;
   op.kind = kind;
   op.name = name;
@@ -81,11 +81,11 @@ TokenTensor TowerBuilder::project(const std::string& name, const TokenTensor& in
 
 TokenTensor TowerBuilder::trained_rows(
     const std::string& name, const TokenTensor& in, std::int64_t tokens,
-    std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters) {
+    const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& parameters) {
   const std::int64_t out = tokens * in.width;
   const int op = add(OperatorKind::elementwise, name, {in.op}, out, 2.0 * static_cast<double>(out));
   operators_.back().keeps_input = false;
-  for (auto& [tensor, shape] : parameters) parameter(tensor, std::move(shape));
+  for (const auto& [tensor, shape] : parameters) parameter(tensor, shape);
   return {op, tokens, in.width};
 }
 

@@ -60,7 +60,7 @@ class TowerBuilder {
                       std::int64_t outputs, bool bias, const std::string& tied_to = {});
   // Adds trained rows (positions, a class token) to the sequence, which then has `tokens`.
   TokenTensor trained_rows(const std::string& name, const TokenTensor& in, std::int64_t tokens,
-                           std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters);
+                           const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& parameters);
   // A convolution of images, channels by side by side, whose windows do not overlap; then trained rows: a
   // class token, one position for it and one for each patch, and `others`, of which training reads none.
   TokenTensor patches(const std::string& prefix, std::int64_t channels, std::int64_t side, std::int64_t patch,
@@ -91,7 +91,7 @@ class TowerBuilder {
   void finish(Workload* workload);
 
  private:
-  int add(OperatorKind kind, const std::string& name, std::vector<int> inputs, std::int64_t out,
+  int add(OperatorKind kind, const std::string& name, const std::vector<int>& inputs, std::int64_t out,
           double vector_elements);
   // Positions turn queries and keys, in place.
   int rotary(const std::string& name, int queries_keys_values, std::int64_t elements, double moved);

@@ -114,7 +114,7 @@ void Structure::pattern_of_words(const std::vector<bool>& attends) {
 
 // transformers' NemotronHConfig; the pattern has a letter a layer, or layers_block_type a word.
 std::string Structure::letters(std::string_view key, std::string_view list_key) {
-  const std::string pattern = config_.text(key, "");
+  std::string pattern = config_.text(key, "");
   const Json* words = config_.find(list_key);
   if (!pattern.empty() || words == nullptr) return pattern;
   static const std::map<std::string_view, char> known = {
