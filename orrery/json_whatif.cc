@@ -107,7 +107,7 @@ const Record<At>& point_record() {
                  of_best([](const Planned& p) { return p.nominal_step_s; }))
           .value("plan", "the best, in words", of_best([](const Planned& p) { return p.words(); }))
           .value("warnings", "of that plan",
-                 of_best([](const Planned& p) { return warnings_about(p.evaluation.plan); }))
+                 of_best([](const Planned& p) { return planner::warnings_about(p.evaluation.plan); }))
           .with(evaluation_record(),
                 [](const At& at) { return at.best() ? &at.best()->evaluation : nullptr; })
           .with(asked_record(), [](const At& at) { return at.total(true); })
