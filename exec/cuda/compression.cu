@@ -42,7 +42,7 @@ __global__ void quantize_kernel(const float* gradient, float* error, std::byte* 
 // keep, the counts add up to where each tile begins, and every tile writes its own in order.
 
 constexpr int kDigits = 256;
-constexpr std::size_t kBlockElements = 4 * kReducingThreads;  // elements of a thread block
+constexpr std::size_t kTileElements = 4 * kReducingThreads;  // of a thread block
 
 struct Selection {
   unsigned prefix = 0;     // bits that are known of the smallest
@@ -63,7 +63,7 @@ struct Scratch {
 };
 
 __host__ __device__ std::size_t tiles_of(std::size_t count) {
-  return (count + kBlockElements - 1) / kBlockElements;
+  return (count + kTileElements - 1) / kTileElements;
 }
 
 Scratch scratch_of(void* memory, std::size_t count) {
@@ -135,7 +135,7 @@ __device__ Kept exclusive_sum(Kept mine, Kept* total) {
 }
 
 __global__ void count_tiles_kernel(const float* values, std::size_t count, Scratch s) {
-  const std::size_t begin = blockIdx.x * kBlockElements + threadIdx.x * std::size_t{4};
+  const std::size_t begin = blockIdx.x * kTileElements + threadIdx.x * std::size_t{4};
   Kept total{0, 0};
   exclusive_sum(kept_of_thread(values, begin, count, s.selection->prefix), &total);
   if (threadIdx.x == 0) s.before[blockIdx.x] = total;
@@ -157,7 +157,7 @@ __global__ void add_tiles_kernel(Scratch s) {
 
 __global__ void write_kept_kernel(float* values, SparseEntry* entries, std::size_t count, Scratch s) {
   const Selection known = *s.selection;
-  const std::size_t begin = blockIdx.x * kBlockElements + threadIdx.x * std::size_t{4};
+  const std::size_t begin = blockIdx.x * kTileElements + threadIdx.x * std::size_t{4};
   Kept total{0, 0};
   Kept at = exclusive_sum(kept_of_thread(values, begin, count, known.prefix), &total);
   at.larger += s.before[blockIdx.x].larger;

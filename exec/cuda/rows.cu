@@ -6,13 +6,13 @@
 namespace orrery::exec::kernels {
 namespace {
 
-constexpr int kRowsAtOnce = 4;
+constexpr int kBlockProducts = 4;
 
 // One warp a product.
 template <class T>
 __global__ void dot_rows_kernel(const T* a, const T* b, const std::int32_t* index, float* out,
                                 std::int64_t products, int per_row, std::int64_t columns) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kRowsAtOnce + threadIdx.x / 32;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kBlockProducts + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (i >= products) return;
   const std::int32_t other = index[i];
@@ -63,8 +63,8 @@ void Rows<T>::dot(const T* a, const T* b, const std::int32_t* index, float* out,
                   int per_row, std::int64_t columns, cudaStream_t stream) {
   const std::int64_t products = rows * per_row;
   if (products > 0)
-    launch(dot_rows_kernel<T>, static_cast<unsigned>((products + kRowsAtOnce - 1) / kRowsAtOnce),
-           kRowsAtOnce * 32, 0, stream, a, b, index, out, products, per_row, columns);
+    launch(dot_rows_kernel<T>, static_cast<unsigned>((products + kBlockProducts - 1) / kBlockProducts),
+           kBlockProducts * 32, 0, stream, a, b, index, out, products, per_row, columns);
 }
 
 template struct Rows<float>;
