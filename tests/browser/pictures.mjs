@@ -2,12 +2,11 @@
 // and OUT/serve.png, that of README.md and docs/serve.md.
 import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { address, drawAll, launch, open, phone, serve, wide } from './support.mjs';
+import { address, drawAll, launch, looks, open, serve } from './support.mjs';
 
 const [out, ...files] = process.argv.slice(2);
 mkdirSync(out, { recursive: true });
 const browser = await launch(), server = await serve();
-const looks = [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['phone-dark', { ...phone, dark: true }]];
 
 async function picture(url, name, ready) {
   for (const [look, options] of looks) {
@@ -15,7 +14,7 @@ async function picture(url, name, ready) {
     await ready(shown.page);
     await drawAll(shown.page);
     await shown.page.waitForTimeout(300);
-    await shown.page.screenshot({ path: join(out, `${name}-${look}.png`), fullPage: true, scale: 'css' });
+    await shown.page.screenshot({ path: join(out, `${name}-${look.replace(' ', '-')}.png`), fullPage: true, scale: 'css' });
     if (shown.kept.complaints.length > 0) process.stdout.write(`${name}-${look}: ${shown.kept.complaints.join('\n')}\n`);
     await shown.close();
   }

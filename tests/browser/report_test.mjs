@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { address, checkAccessible, checkKeyboard, checkQuiet, checkWidth, drawAll, folder, launch, open, openAll, orrery, phone, reportOf64Ranks, wide } from './support.mjs';
+import { address, checkAccessible, checkKeyboard, checkQuiet, checkWidth, drawAll, folder, launch, looks, open, openAll, orrery, reportOf64Ranks } from './support.mjs';
 
 const ranks64 = join(folder, '64.html'), all = join(folder, 'all.html');
 let browser = null;
@@ -47,7 +47,7 @@ test('a plan that leaves its one device nearly empty shows what it holds', async
   await close();
 });
 
-for (const [look, options] of [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }], ['projector', { viewport: { width: 2560, height: 1440 } }]]) {
+for (const [look, options] of [...looks, ['projector', { viewport: { width: 2560, height: 1440 } }]]) {
   test(`every part is there, quiet, legible and in its place: ${look}`, async () => {
     const { page, kept, close } = await open(browser, address(all), options);
     await page.waitForSelector('section');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import process from 'node:process';
 import { after, before, test } from 'node:test';
-import { checkAccessible, checkKeyboard, checkQuiet, checkWidth, drawAll, launch, open, openAll, phone, serve, sortTwoMillion, wide } from './support.mjs';
+import { checkAccessible, checkKeyboard, checkQuiet, checkWidth, drawAll, launch, looks, open, openAll, phone, serve, sortTwoMillion } from './support.mjs';
 
 const small = '/?workload=gpt2&cluster=dgx-a100&gpus=8&global_batch=64&seq_len=512&amount=1e9';
 let browser = null, server = null;
@@ -37,7 +37,7 @@ async function learn(options) {
   return shown;
 }
 
-for (const [look, options] of [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }]]) {
+for (const [look, options] of looks) {
   test(`Plan: every part is there, quiet, legible and in its place: ${look}`, async () => {
     const { page, kept, close } = await at(`${small}&mtbf_device_hours=5e4`, options);
     const titles = await page.locator('#answer h2').allTextContents();

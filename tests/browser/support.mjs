@@ -62,8 +62,12 @@ export async function launch() {
   });
 }
 
-export const wide = { viewport: { width: 1280, height: 900 } };
+const wide = { viewport: { width: 1280, height: 900 } };
 export const phone = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 };
+
+// What every part is looked at in; with ORRERY_SHORT set (test.sh: in CI) both lights and both sizes, but not each with each.
+export const looks = [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }]]
+  .filter(([look]) => !process.env.ORRERY_SHORT || ['light', 'dark phone'].includes(look));
 
 // A page in a window of its own; `kept` has what it says on its console, what it raises, and what it asks for.
 export async function open(browser, url, { dark = false, ...options } = wide) {
