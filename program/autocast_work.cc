@@ -152,7 +152,7 @@ void add_autocast_rotary(const Operator& op, ComputeKind kind, const Shard& shar
   const bool forward = does_forward(kind);
   // `vector_elements` are queries and keys, read and written, and again for their norms.
   const double all = op.vector_elements / 2 / width;
-  const double normed = all > 1 ? 1 : 0;
+  const double normed = op.attention->qk_norm ? 1 : 0;
   const double elements = shard.rows * width / shard.tp;
   work->vector_bytes += elements * (all - normed) * (forward ? kRotaryForward : kRotaryBackward);
   if (all > normed) work->kernels += forward ? kRotaryKernels : kRotaryKernelsBack;
@@ -203,8 +203,7 @@ double autocast_kept(const Operator& op, const Shard& shard) {
     }
     case OperatorKind::attention: {
       // Norms of queries and keys: their input in fp32, and what they scaled in 16 bits.
-      const double width = query_key_columns(op);
-      return width > 0 && op.vector_elements / 2 > width ? shard.rows * width / shard.tp * (4 + 2) : 0;
+      return op.attention->qk_norm ? shard.rows * query_key_columns(op) / shard.tp * (4 + 2) : 0;
     }
     default:
       return 0;

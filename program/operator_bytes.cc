@@ -72,6 +72,7 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
       return local_rows(op, shard) * tensors * static_cast<double>(op.output_elements) * element;
     }
     case OperatorKind::activation: {
+      if (shard.relu) return 0;
       const auto out = static_cast<double>(op.output_elements);
       double in = vector_elements(op) - out;
       // Not fused, the gate's activation is a tensor of its own that the product behind it keeps.
@@ -99,8 +100,13 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
       const double wide = static_cast<double>(a.heads) * a.v_head_dim * runtime.kept_hidden_tensors;
-      const double normed = internal::autocasts(shard, runtime) ? internal::autocast_kept(op, shard) : 0;
-      return shard.rows * (q_k_v + wide) * element + normed;
+      if (internal::autocasts(shard, runtime))
+        return shard.rows * (q_k_v + wide) * element + internal::autocast_kept(op, shard);
+      // What norms of queries and keys read, and, made of PyTorch's operators, what they normalised.
+      const double normed = a.qk_norm ? static_cast<double>(a.heads + a.kv_heads) * a.qk_head_dim *
+                                            (runtime.fused_elementwise ? 1 : 2)
+                                      : 0;
+      return shard.rows * (q_k_v + wide + normed) * element;
     }
     case OperatorKind::scan: {
       // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
@@ -136,7 +142,9 @@ double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& 
   if (op.kind != OperatorKind::attention || !op.attention) return 0;
   const double element = bytes_of(storage_type(shard.precision));
   const double heads = local_attention(*op.attention, shard).heads;
-  if (shard.fused_attention || shard.scores_by_blocks) return shard.rows * heads * bytes_of(DType::fp32);
+  if (shard.fused_attention || shard.scores_by_blocks)
+    return shard.rows * heads * bytes_of(DType::fp32) +
+           (shard.copies_attention_output ? output_bytes(op, shard) : 0);
   return shard.rows * heads * shard.seq_len * (runtime.dropout ? 2 * element + 1 : element);
 }
 
@@ -191,6 +199,8 @@ bool output_is_kept(const std::vector<Operator>& operators, int i, int end) {
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, ModuleSet modules,
                    const Shard& shard, const RuntimeProfile& runtime) {
   double total = 0;
+  Shard by_input = shard;  // what is brought back needs what it read
+  by_input.relu = false;
   std::set<int> kept;  // operators whose output is kept already
   for (int i = begin; i < end; ++i) {
     const Operator& op = operators[i];
@@ -201,7 +211,8 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, M
                          operators[op.inputs.front()].kind != OperatorKind::attention &&
                          brought_back(operators, op.inputs.front(), modules);
       const bool core = op.kind == OperatorKind::attention;
-      const double input = again ? 0 : kept_input_bytes(op, shard, runtime);
+      const Shard& of = brought_back(operators, i, modules) ? by_input : shard;
+      const double input = again ? 0 : kept_input_bytes(op, of, runtime);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
       const bool product = (op.kind == OperatorKind::linear || op.kind == OperatorKind::router) &&
                            !internal::autocasts(shard, runtime);  // which casts it for each

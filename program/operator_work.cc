@@ -408,6 +408,21 @@ Shard largest_shard_of(const Plan& plan) {
   return shard;
 }
 
+namespace {
+
+// proto/runtime_profile.proto, copies_attention_output.
+bool copies_attention_output(const Plan& plan) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  const std::vector<DeviceProfile>& devices = plan.job->cluster.profiles;
+  if (!runtime.copies_attention_output || !plan.job->training.fused_attention || devices.empty() ||
+      plan.choices.cp > 1)
+    return false;
+  const DeviceProfile& device = devices.front();
+  return before_hopper(device) || (runtime.deterministic_attention && device.generation != "hopper");
+}
+
+}  // namespace
+
 Shard shard_of(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
@@ -436,10 +451,12 @@ Shard shard_of(const Plan& plan) {
   shard.fused_attention = t.fused_attention;
   const std::vector<DeviceProfile>& devices = plan.job->cluster.profiles;
   shard.scores_by_blocks = !devices.empty() && devices.front().kind == DeviceKind::cpu;
+  shard.copies_attention_output = copies_attention_output(plan);
   shard.capacity_factor = c.capacity_factor;
   if (c.overlap_experts) shard.reserved_multiprocessors = plan.job->runtime.expert_multiprocessors;
   const auto& transformer = plan.job->workload.transformer;
   shard.gated_experts = !transformer || transformer->gated_ffn;
+  shard.relu = transformer && !transformer->gated_ffn && transformer->activation == Activation::relu;
   for (const FormOfParallelism& form : forms_of_parallelism())
     if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
   shard.python_gelu = transformer && !transformer->gated_ffn && transformer->activation == Activation::gelu;

@@ -36,9 +36,11 @@ struct Shard {
   bool sequence_parallel = false;
   DType precision = DType::bf16;
   bool fused_attention = true;
+  bool copies_attention_output = false;  // a fused kernel's is kept in two orders
   // Processors: attention never has all its scores at once, fused or not.
   bool scores_by_blocks = false;
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
+  bool relu = false;          // of a plain MLP: its gradient reads what it put out, as the product behind it
   bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
   // Tanh's GELU of a plain MLP, which Hugging Face writes in Python (gelu_new of GPT-2 and Phi).

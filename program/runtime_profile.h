@@ -77,6 +77,12 @@ class FieldCheck;
   FIELD(double, flat_bucket_parameters, 0, at_least_zero) \
   FIELD(int, communicator_sets, 0, count) \
   FIELD(double, workspace_bytes, 0, at_least_zero) \
+  FIELD(double, older_workspace_bytes, 0, at_least_zero) \
+  FIELD(double, expert_workspace_bytes, 0, at_least_zero) \
+  FIELD(double, older_expert_workspace_bytes, 0, at_least_zero) \
+  FIELD(int, loaded_masks, 0, count) \
+  FIELD(bool, copies_attention_output, false, any) \
+  FIELD(bool, deterministic_attention, false, any) \
   FIELD(double, held_logit_bytes, 0, at_least_zero) \
   FIELD(double, waiting_logit_bytes, 0, at_least_zero) \
   FIELD(int, loss_chunks, 0, count) \

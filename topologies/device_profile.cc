@@ -197,6 +197,11 @@ void write_models(const DeviceProfile& profile, DType type, proto::DeviceProfile
 
 }  // namespace
 
+bool before_hopper(const DeviceProfile& device) {
+  constexpr std::array<std::string_view, 6> kOlder = {"kepler", "pascal", "volta", "turing", "ampere", "ada"};
+  return std::find(kOlder.begin(), kOlder.end(), device.generation) != kOlder.end();
+}
+
 double DeviceProfile::peak(DType type) const {
   return peak_flops_per_s[static_cast<std::size_t>(compute_type(type))];
 }

@@ -117,6 +117,9 @@ struct DeviceProfile {
 
 #undef ORRERY_MEMBER
 
+// Of NVIDIA's generations one before Hopper: other kernels and workspaces of libraries.
+bool before_hopper(const DeviceProfile& device);
+
 // The efficiency models that stand in for a calibration; what they rest on is said in device_profile.cc.
 double default_memory_efficiency(DeviceKind kind);
 MatmulModel default_matmul(DeviceKind kind, DType type);

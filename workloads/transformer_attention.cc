@@ -52,6 +52,7 @@ int TransformerBuilder::self_attention(const std::string& p, const std::string& 
       attention(p, layer, window_layer, {qkv}, m_.head_dim, m_.head_dim, m_.kv_heads,
                 gate + rotary_elements(m_.heads + m_.kv_heads, rotary && turned >= 1 ? turned : 0,
                                        m_.qk_norm ? m_.head_dim : 0));
+  operators_[core].attention->qk_norm = m_.qk_norm;
   if (m_.attention_sinks) tensor(core, t + names_.sinks, {m_.heads}, 0);
   return core;
 }

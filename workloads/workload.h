@@ -95,6 +95,7 @@ struct AttentionShape {
   bool causal = true;
   int window = 0;        // keys back from the query, itself included; 0: none
   bool chunked = false;  // the keys of the query's own chunk of `window` tokens (Llama 4)
+  bool qk_norm = false;  // queries and keys are normalised before they are turned
   int index_heads = 0;   // DeepSeek sparse attention (DeepSeek-V3.2); 0: none
   int index_head_dim = 0;
 };

@@ -277,7 +277,9 @@ void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& 
   const std::int64_t rows = rows_of(form);
   const std::int64_t columns = columns_of(index);
   const bool gate = gated(index);
-  const auto x = values_.use(activation(input(index), micro_batch, form));
+  // ReLU: where the output is positive the input was, and the input need not be kept.
+  const bool by_output = !gate && model_.activation == Activation::relu;
+  const auto x = values_.use(activation(by_output ? index : input(index), micro_batch, form));
   const auto dy = values_.use(gradient(index, micro_batch, form));
   const auto dx = values_.define(gradient(input(index), micro_batch, form), rows * columns * (gate ? 2 : 1));
   values_.forget(gradient(index, micro_batch, form));

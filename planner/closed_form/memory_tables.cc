@@ -388,6 +388,25 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
 
 namespace {
 
+double mask_bytes(const Plan& plan) {
+  const int masks = plan.job->runtime.loaded_masks;
+  if (masks == 0) return 0;
+  const Shard shard = largest_shard_of(plan);
+  return static_cast<double>(std::min<std::int64_t>(masks, plan.micro_batches())) * shard.rows *
+         shard.seq_len;
+}
+
+double workspace_bytes(const Job& job, const DeviceProfile& device) {
+  const RuntimeProfile& runtime = job.runtime;
+  const bool older = before_hopper(device);
+  const auto of = [older](double bytes, double older_bytes) {
+    return older && older_bytes > 0 ? older_bytes : bytes;
+  };
+  const bool experts = job.workload.transformer && job.workload.transformer->moe;
+  return of(runtime.workspace_bytes, runtime.older_workspace_bytes) +
+         (experts ? of(runtime.expert_workspace_bytes, runtime.older_expert_workspace_bytes) : 0);
+}
+
 // Copies of weights that autocast makes going forward and keeps until each layer's backward pass; gathered
 // ones are counted where they are gathered.
 double cast_weights(const Plan& plan, double parameters) {
@@ -509,11 +528,11 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums) {
     memory.buffers += 2 * sums.largest_layer * bytes_of(plan.gradient_type());
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
-  memory.buffers += sums.dequantised;
+  memory.buffers += sums.dequantised + mask_bytes(plan);
   const double update = update_bytes(plan, sums.dense + sums.expert, sharded(1, 1));
   const double copies = cast_weights(plan, sums.dense + sums.expert);
   memory.buffers +=
-      sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update + copies;
+      sums.dummies * bytes_of(plan.parameter_type()) + workspace_bytes(job, device) + update + copies;
   free_gradients(plan, copies, &memory);
   add_up(runtime, device.context_bytes + communicators(plan), update, &memory);
   return memory;
@@ -570,7 +589,7 @@ LayerBytes MemoryTables::layer_bytes(const Choices& choices) {
     transient = std::max(transient, own.flow + own.product_gradient + own.loss);
     crossing = std::max(crossing, own.crossing);
   }
-  bytes.beside = transient + 2 * crossing + job_->runtime.workspace_bytes;
+  bytes.beside = transient + 2 * crossing + workspace_bytes(*job_, job_->cluster.profiles.front());
   return bytes;
 }
 

@@ -19,7 +19,8 @@ bool are_twins(const LowRankAdapter& a, const LowRankAdapter& b) {
 bool are_twins(const AttentionShape& a, const AttentionShape& b) {
   return a.heads == b.heads && a.kv_heads == b.kv_heads && a.qk_head_dim == b.qk_head_dim &&
          a.v_head_dim == b.v_head_dim && a.causal == b.causal && a.window == b.window &&
-         a.chunked == b.chunked && a.index_heads == b.index_heads && a.index_head_dim == b.index_head_dim;
+         a.chunked == b.chunked && a.qk_norm == b.qk_norm && a.index_heads == b.index_heads &&
+         a.index_head_dim == b.index_head_dim;
 }
 
 bool are_twins(const StateSpaceShape& a, const StateSpaceShape& b) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <tuple>
 
 #include "base/csv.h"
 #include "base/error.h"
@@ -88,11 +89,14 @@ TEST_CASE("a test's environment says what cuBLAS keeps and whether attention is 
   const std::string loose = "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1";
   const std::string strict = "NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 CUBLAS_WORKSPACE_CONFIG=:4096:8";
   const auto workspace = [&](const std::string& gpu, const std::string& environment) {
-    return read("golden", gpu, environment)->runtime.workspace_bytes;
+    const RuntimeProfile runtime = read("golden", gpu, environment)->runtime;
+    return gpu == "A100" ? runtime.older_workspace_bytes : runtime.workspace_bytes;
   };
   // Two of 8 MiB, PyTorch's, instead of two of 32.
   CHECK(workspace("A100", strict) - workspace("A100", loose) == Approx(2 * 24 * (1 << 20)).epsilon(0.02));
   CHECK(workspace("H100", strict) == workspace("H100", loose));
+  CHECK(read("golden", "A100", strict)->runtime.deterministic_attention);
+  CHECK_FALSE(read("golden", "A100", loose)->runtime.deterministic_attention);
   CHECK(read("golden_dracooci", "A100", loose)->training.fused_attention);
   CHECK_FALSE(read("golden_dracooci", "A100", strict)->training.fused_attention);
 }
@@ -126,6 +130,61 @@ TEST_CASE("Transformer Engine keeps one placeholder for each weight shape, whate
   // qkv 3h^2, proj h^2, up 4h^2, down 4h^2 of h 6144 over 8 ranks, two bytes each; and what biases add.
   const double h = 6144;
   CHECK(with.buffers - without.buffers == Approx(12 * h * h / 8 * 2).epsilon(1e-3));
+}
+
+TEST_CASE(
+    "attention's output is kept twice before Hopper, and where it must be deterministic but on Hopper") {
+  const double tokens = 2048, h = 6144, layers = 48;
+  for (const auto& [cluster, twice, twice_strict] :
+       {std::tuple("dgx-a100", true, true), {"dgx-h100", false, false}, {"dgx-b200", false, true}}) {
+    for (const bool strict : {false, true}) {
+      auto job = std::make_shared<Job>(*test::make_job("megatron-22b", cluster, 8, 8, 2048));
+      job->runtime.deterministic_attention = strict;
+      Plan plan{job, {}};
+      plan.choices.tp = 8;
+      plan.choices.sequence_parallel = true;
+      const double kept = predict_memory(plan).activations;
+      job->runtime.copies_attention_output = false;
+      CAPTURE(cluster, strict);
+      const double expected = (strict ? twice_strict : twice) ? layers * tokens * h * 2 / 8 : 0;
+      CHECK(kept - predict_memory(plan).activations == Approx(expected).margin(1));
+    }
+  }
+}
+
+TEST_CASE(
+    "grouped products of experts have workspaces of their own, and what lies before Hopper smaller ones") {
+  const auto buffers = [](const char* model, const char* cluster, double RuntimeProfile::*without) {
+    auto job = std::make_shared<Job>(*test::make_job(model, cluster, 8, 8, 2048));
+    if (without != nullptr) job->runtime.*without = 0;
+    Plan plan{job, {}};
+    plan.choices.dp = 8;
+    return predict_memory(plan).buffers;
+  };
+  const auto of_experts = [&](const char* model, const char* cluster) {
+    return buffers(model, cluster, nullptr) -
+           buffers(model, cluster, &RuntimeProfile::expert_workspace_bytes);
+  };
+  CHECK(of_experts("mixtral-8x7b", "dgx-h100") == Approx(4 * 32 << 20));
+  CHECK(of_experts("llama3-8b", "dgx-h100") == 0);
+  CHECK(buffers("llama3-8b", "dgx-h100", nullptr) - buffers("llama3-8b", "dgx-a100", nullptr) ==
+        Approx((2 * 23.9 + 28) * (1 << 20)).epsilon(1e-3));
+  CHECK(buffers("mixtral-8x7b", "dgx-a100", nullptr) -
+            buffers("mixtral-8x7b", "dgx-a100", &RuntimeProfile::older_expert_workspace_bytes) ==
+        Approx((4 * 4 - 4 * 32) * (1 << 20)));
+}
+
+TEST_CASE("two masks stand where the data loader makes them, one where there is one micro-batch") {
+  const auto buffers = [](int batch, int masks) {
+    auto job = std::make_shared<Job>(*test::make_job("megatron-22b", "dgx-a100", 8, batch, 2048));
+    job->runtime.loaded_masks = masks;
+    Plan plan{job, {}};
+    plan.choices.tp = 8;
+    plan.choices.micro_batch = 2;
+    return predict_memory(plan).buffers;
+  };
+  CHECK(buffers(8, 2) - buffers(8, 0) == Approx(2 * 2 * 2048.0 * 2048));
+  CHECK(buffers(2, 2) - buffers(2, 0) == Approx(2 * 2048.0 * 2048));
 }
 
 TEST_CASE("the loss costs its logits once, in fp32 and in bf16, on the last stage only") {

@@ -90,6 +90,39 @@ TEST_CASE("selective recomputation of named modules forgets what they put out") 
   CHECK(kept("layernorm,mlp") == Approx(whole - 20 * sbh));
 }
 
+TEST_CASE("ReLU keeps what it puts out alone, unless that is run again") {
+  const double sbh = kS * kB * kH;
+  Shard s = shard(1, false);
+  const double whole = layer_bytes(s, false);
+  s.relu = true;
+  const auto kept = [&](const char* modules) {
+    return saved_bytes(model(), 1, 11, modules_from_names(modules), s, megatron());
+  };
+  CHECK(layer_bytes(s, false) == Approx(whole - 8 * sbh));  // what it reads
+  CHECK(kept("mlp_act") == Approx(whole - 8 * sbh));        // what it puts out, instead
+  CHECK(kept("mlp") == Approx(whole - 16 * sbh));
+}
+
+TEST_CASE("FlashAttention's output is kept as it came and as the projection reads it") {
+  const double sbh = kS * kB * kH;
+  Shard s = shard(8, true);
+  s.fused_attention = true;
+  const double once = layer_bytes(s, false), without_core = layer_bytes(s, true);
+  s.copies_attention_output = true;
+  CHECK(layer_bytes(s, false) == Approx(once + 2 * sbh / 8));
+  CHECK(layer_bytes(s, true) == without_core);
+}
+
+TEST_CASE("norms of queries and keys keep what they read") {
+  const double sbh = kS * kB * kH;
+  std::vector<Operator> operators = model();
+  for (Operator& op : operators)
+    if (op.attention) op.attention->qk_norm = true;
+  const Shard s = shard(2, false);
+  const double normed = saved_bytes(operators, 1, 11, ModuleSet{0}, s, megatron());
+  CHECK(normed == Approx(layer_bytes(s, false) + 4 * sbh / 2));
+}
+
 TEST_CASE("selective recomputation of latent attention and of experts") {
   const Workload deepseek = load_workload("deepseek-v3");
   const RuntimeProfile runtime = catalog_runtime("megatron-core");

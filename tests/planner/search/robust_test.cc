@@ -54,7 +54,7 @@ TEST_CASE("the list is of choices that differ in more than a detail, and they fi
 }
 
 TEST_CASE("a pinned plan that may not fit is answered with a warning, one that does not fit is not") {
-  const auto job = make_job("llama2-7b", "dgx-a100", 8, 8, 6144, "typical");
+  const auto job = make_job("llama2-7b", "dgx-a100", 8, 8, 6016, "typical");
   Pins pins;
   pins.tp = pins.pp = pins.cp = 1;
   pins.zero = 1;
