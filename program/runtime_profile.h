@@ -81,6 +81,7 @@ class FieldCheck;
   FIELD(double, expert_workspace_bytes, 0, at_least_zero) \
   FIELD(double, older_expert_workspace_bytes, 0, at_least_zero) \
   FIELD(int, loaded_masks, 0, count) \
+  FIELD(bool, score_buffer, false, any) \
   FIELD(bool, copies_attention_output, false, any) \
   FIELD(bool, deterministic_attention, false, any) \
   FIELD(double, held_logit_bytes, 0, at_least_zero) \

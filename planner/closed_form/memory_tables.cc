@@ -388,12 +388,17 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
 
 namespace {
 
-double mask_bytes(const Plan& plan) {
-  const int masks = plan.job->runtime.loaded_masks;
-  if (masks == 0) return 0;
+// What stands for attention beside what layers keep: masks, and scores to multiply into.
+double attention_buffers(const Plan& plan) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  const auto& transformer = plan.job->workload.transformer;
+  const bool scores = runtime.score_buffer && !plan.job->training.fused_attention && transformer;
+  if (!scores && runtime.loaded_masks == 0) return 0;
   const Shard shard = largest_shard_of(plan);
-  return static_cast<double>(std::min<std::int64_t>(masks, plan.micro_batches())) * shard.rows *
-         shard.seq_len;
+  const double of_scores =
+      scores ? bytes_of(storage_type(shard.precision)) * transformer->heads / shard.tp : 0;
+  const auto masks = static_cast<double>(std::min<std::int64_t>(runtime.loaded_masks, plan.micro_batches()));
+  return shard.rows * shard.seq_len * (masks + of_scores);
 }
 
 double workspace_bytes(const Job& job, const DeviceProfile& device) {
@@ -528,7 +533,7 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums) {
     memory.buffers += 2 * sums.largest_layer * bytes_of(plan.gradient_type());
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
-  memory.buffers += sums.dequantised + mask_bytes(plan);
+  memory.buffers += sums.dequantised + attention_buffers(plan);
   const double update = update_bytes(plan, sums.dense + sums.expert, sharded(1, 1));
   const double copies = cast_weights(plan, sums.dense + sums.expert);
   memory.buffers +=

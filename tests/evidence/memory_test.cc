@@ -187,6 +187,20 @@ TEST_CASE("two masks stand where the data loader makes them, one where there is 
   CHECK(buffers(2, 2) - buffers(2, 0) == Approx(2 * 2048.0 * 2048));
 }
 
+TEST_CASE("a buffer of one layer's scores stands where attention multiplies into one") {
+  const auto buffers = [](bool fused, bool buffer) {
+    auto job = std::make_shared<Job>(*test::make_job("megatron-22b", "dgx-a100", 8, 8, 2048));
+    job->training.fused_attention = fused;
+    job->runtime.score_buffer = buffer;
+    Plan plan{job, {}};
+    plan.choices.tp = 8;
+    plan.choices.micro_batch = 2;
+    return predict_memory(plan).buffers;
+  };
+  CHECK(buffers(false, true) - buffers(false, false) == Approx(2 * 64 / 8 * 2048.0 * 2048 * 2));
+  CHECK(buffers(true, true) == buffers(true, false));
+}
+
 TEST_CASE("the loss costs its logits once, in fp32 and in bf16, on the last stage only") {
   Plan plan = megatron_plan(8, 2);
   plan.choices.recompute = Recompute::full;
