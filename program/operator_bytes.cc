@@ -72,7 +72,6 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
       return local_rows(op, shard) * tensors * static_cast<double>(op.output_elements) * element;
     }
     case OperatorKind::activation: {
-      if (shard.relu) return 0;
       const auto out = static_cast<double>(op.output_elements);
       double in = vector_elements(op) - out;
       // Not fused, the gate's activation is a tensor of its own that the product behind it keeps.
@@ -97,15 +96,13 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
     case OperatorKind::attention: {
       if (!op.attention) return 0;
       const AttentionShape a = local_attention(*op.attention, shard);
-      const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
-                           static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
+      const double q_k = static_cast<double>(a.heads + a.kv_heads) * a.qk_head_dim;
+      const double q_k_v = q_k + static_cast<double>(a.kv_heads) * a.v_head_dim;
       const double wide = static_cast<double>(a.heads) * a.v_head_dim * runtime.kept_hidden_tensors;
       if (internal::autocasts(shard, runtime))
         return shard.rows * (q_k_v + wide) * element + internal::autocast_kept(op, shard);
       // What norms of queries and keys read, and, made of PyTorch's operators, what they normalised.
-      const double normed = a.qk_norm ? static_cast<double>(a.heads + a.kv_heads) * a.qk_head_dim *
-                                            (runtime.fused_elementwise ? 1 : 2)
-                                      : 0;
+      const double normed = a.qk_norm ? q_k * (runtime.fused_elementwise ? 1 : 2) : 0;
       return shard.rows * (q_k_v + wide + normed) * element;
     }
     case OperatorKind::scan: {
@@ -148,6 +145,11 @@ double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& 
   return shard.rows * heads * shard.seq_len * (runtime.dropout ? 2 * element + 1 : element);
 }
 
+// Its gradient reads what it puts out, which the product behind it keeps.
+bool forgets_input(const Operator& op, const Shard& shard) {
+  return op.kind == OperatorKind::activation && shard.relu;
+}
+
 }  // namespace
 
 bool is_rms_norm(const Operator& op) {
@@ -181,8 +183,9 @@ double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile&
     const double element = bytes_of(storage_type(shard.precision));
     return local_rows(op, shard) * static_cast<double>(op.saved_elements) / output_split(op, shard) * element;
   }
-  return kept_input_bytes(op, shard, runtime) + kept_extra_bytes(op, shard, runtime) +
-         core_bytes(op, shard, runtime) + adapter_saved_bytes(op, shard);
+  return (forgets_input(op, shard) ? 0 : kept_input_bytes(op, shard, runtime)) +
+         kept_extra_bytes(op, shard, runtime) + core_bytes(op, shard, runtime) +
+         adapter_saved_bytes(op, shard);
 }
 
 namespace {
@@ -199,8 +202,6 @@ bool output_is_kept(const std::vector<Operator>& operators, int i, int end) {
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, ModuleSet modules,
                    const Shard& shard, const RuntimeProfile& runtime) {
   double total = 0;
-  Shard by_input = shard;  // what is brought back needs what it read
-  by_input.relu = false;
   std::set<int> kept;  // operators whose output is kept already
   for (int i = begin; i < end; ++i) {
     const Operator& op = operators[i];
@@ -211,8 +212,9 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, M
                          operators[op.inputs.front()].kind != OperatorKind::attention &&
                          brought_back(operators, op.inputs.front(), modules);
       const bool core = op.kind == OperatorKind::attention;
-      const Shard& of = brought_back(operators, i, modules) ? by_input : shard;
-      const double input = again ? 0 : kept_input_bytes(op, of, runtime);
+      const bool back = brought_back(operators, i, modules);  // then it needs what it read
+      const bool no_input = again || (forgets_input(op, shard) && !back);
+      const double input = no_input ? 0 : kept_input_bytes(op, shard, runtime);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
       const bool product = (op.kind == OperatorKind::linear || op.kind == OperatorKind::router) &&
                            !internal::autocasts(shard, runtime);  // which casts it for each
@@ -222,7 +224,7 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, M
       // An attention core's queries, keys and values are what its inputs put out.
       if (!again || !core) total += kept_extra_bytes(op, shard, runtime);
       total += adapter_saved_bytes(op, shard);
-      if (!brought_back(operators, i, modules)) total += core_bytes(op, shard, runtime);
+      if (!back) total += core_bytes(op, shard, runtime);
       // The gradient of a fused core reads what the core put out.
       if (core && (shard.fused_attention || shard.scores_by_blocks) && !output_is_kept(operators, i, end))
         total += output_bytes(op, shard);

@@ -455,11 +455,12 @@ Shard shard_of(const Plan& plan) {
   shard.capacity_factor = c.capacity_factor;
   if (c.overlap_experts) shard.reserved_multiprocessors = plan.job->runtime.expert_multiprocessors;
   const auto& transformer = plan.job->workload.transformer;
-  shard.gated_experts = !transformer || transformer->gated_ffn;
-  shard.relu = transformer && !transformer->gated_ffn && transformer->activation == Activation::relu;
+  const bool plain = transformer && !transformer->gated_ffn;
+  shard.gated_experts = !plain;
+  shard.relu = plain && transformer->activation == Activation::relu;
   for (const FormOfParallelism& form : forms_of_parallelism())
     if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
-  shard.python_gelu = transformer && !transformer->gated_ffn && transformer->activation == Activation::gelu;
+  shard.python_gelu = plain && transformer->activation == Activation::gelu;
   shard.accumulating = 1 - 1 / static_cast<double>(std::max<std::int64_t>(1, plan.micro_batches()));
   shard.gelu_experts =
       transformer && transformer->gated_ffn &&

@@ -38,6 +38,17 @@ Plan megatron_plan(int tp, int pp) {
   return plan;
 }
 
+// Of eight tensor ranks with micro-batches of two, and of the job as `change` leaves it.
+template <typename Change>
+double buffers_of_pairs(int batch, const Change& change) {
+  const auto job = test::make_job("megatron-22b", "dgx-a100", 8, batch, 2048);
+  change(*job);
+  Plan plan{job, {}};
+  plan.choices.tp = 8;
+  plan.choices.micro_batch = 2;
+  return predict_memory(plan).buffers;
+}
+
 // Source, rows, mean, median and bias of a block, in percent.
 std::string lines_of(const std::string& title, const Summary& summary) {
   std::string text =
@@ -138,7 +149,7 @@ TEST_CASE(
   for (const auto& [cluster, twice, twice_strict] :
        {std::tuple("dgx-a100", true, true), {"dgx-h100", false, false}, {"dgx-b200", false, true}}) {
     for (const bool strict : {false, true}) {
-      auto job = std::make_shared<Job>(*test::make_job("megatron-22b", cluster, 8, 8, 2048));
+      const auto job = test::make_job("megatron-22b", cluster, 8, 8, 2048);
       job->runtime.deterministic_attention = strict;
       Plan plan{job, {}};
       plan.choices.tp = 8;
@@ -155,7 +166,7 @@ TEST_CASE(
 TEST_CASE(
     "grouped products of experts have workspaces of their own, and what lies before Hopper smaller ones") {
   const auto buffers = [](const char* model, const char* cluster, double RuntimeProfile::*without) {
-    auto job = std::make_shared<Job>(*test::make_job(model, cluster, 8, 8, 2048));
+    const auto job = test::make_job(model, cluster, 8, 8, 2048);
     if (without != nullptr) job->runtime.*without = 0;
     Plan plan{job, {}};
     plan.choices.dp = 8;
@@ -176,12 +187,7 @@ TEST_CASE(
 
 TEST_CASE("two masks stand where the data loader makes them, one where there is one micro-batch") {
   const auto buffers = [](int batch, int masks) {
-    auto job = std::make_shared<Job>(*test::make_job("megatron-22b", "dgx-a100", 8, batch, 2048));
-    job->runtime.loaded_masks = masks;
-    Plan plan{job, {}};
-    plan.choices.tp = 8;
-    plan.choices.micro_batch = 2;
-    return predict_memory(plan).buffers;
+    return buffers_of_pairs(batch, [masks](Job& job) { job.runtime.loaded_masks = masks; });
   };
   CHECK(buffers(8, 2) - buffers(8, 0) == Approx(2 * 2 * 2048.0 * 2048));
   CHECK(buffers(2, 2) - buffers(2, 0) == Approx(2 * 2048.0 * 2048));
@@ -189,13 +195,10 @@ TEST_CASE("two masks stand where the data loader makes them, one where there is 
 
 TEST_CASE("a buffer of one layer's scores stands where attention multiplies into one") {
   const auto buffers = [](bool fused, bool buffer) {
-    auto job = std::make_shared<Job>(*test::make_job("megatron-22b", "dgx-a100", 8, 8, 2048));
-    job->training.fused_attention = fused;
-    job->runtime.score_buffer = buffer;
-    Plan plan{job, {}};
-    plan.choices.tp = 8;
-    plan.choices.micro_batch = 2;
-    return predict_memory(plan).buffers;
+    return buffers_of_pairs(8, [=](Job& job) {
+      job.training.fused_attention = fused;
+      job.runtime.score_buffer = buffer;
+    });
   };
   CHECK(buffers(false, true) - buffers(false, false) == Approx(2 * 64 / 8 * 2048.0 * 2048 * 2));
   CHECK(buffers(true, true) == buffers(true, false));

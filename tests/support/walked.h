@@ -7,9 +7,13 @@
 
 namespace orrery {
 
+inline bool walks_all() {
+  return std::getenv("ORRERY_SHORT") == nullptr;
+}
+
 // Whether the grid's point of this number is walked: each is, or every `nth`.
 inline bool walked(std::size_t point, std::size_t nth) {
-  return point % nth == 0 || std::getenv("ORRERY_SHORT") == nullptr;
+  return point % nth == 0 || walks_all();
 }
 
 }  // namespace orrery

@@ -52,7 +52,7 @@ int check_equivalence(Communicator& world, const std::string& which, std::uint64
   int faults = 0;
   std::size_t known = 0;
   int sensitive = 0;
-  const int random_plans = walked(1, 2) ? 12 : 8;
+  const int random_plans = walks_all() ? 12 : 8;
   const bool random = which == "random";
   const std::vector<PlanCase> cases = random ? random_cases(world.size(), random_plans, series)
                                       : which == "rehearsal" ? rehearsal_cases(world.size())
